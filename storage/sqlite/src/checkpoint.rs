@@ -40,7 +40,7 @@ struct Shared {
     /// Held during a checkpoint.
     copying: Mutex<()>,
     /// Set when at most [`REST_PAGES`] are left to copy, which the writer does.
-    is_close: AtomicBool,
+    is_nearly_done: AtomicBool,
     /// Error of the checkpoint thread. A disk can report a failed write only once, so the error
     /// must reach the writer.
     failure: Mutex<Option<rusqlite::Error>>,
@@ -55,7 +55,7 @@ impl Checkpointer {
         let thread = thread::Builder::new()
             .name("statestore-checkpoint".to_owned())
             .spawn(move || run(&db, &of_thread, &woken))
-            .map_err(|error| OpenError::of_io(path, error))?;
+            .map_err(|error| OpenError::from_io(path, error))?;
         Ok(Self { shared, wake: Some(wake), thread: Some(thread) })
     }
 
@@ -74,7 +74,7 @@ impl Checkpointer {
         if pages >= LOG_PAGES_MAX {
             let _copying = lock(&self.shared.copying);
             checkpoint(db, CheckpointMode::PASSIVE)?;
-        } else if self.shared.is_close.swap(false, Ordering::Relaxed) {
+        } else if self.shared.is_nearly_done.swap(false, Ordering::Relaxed) {
             if let Ok(_copying) = self.shared.copying.try_lock() {
                 checkpoint(db, CheckpointMode::PASSIVE)?;
             }
@@ -95,21 +95,21 @@ impl Drop for Checkpointer {
 
 fn run(db: &Connection, shared: &Shared, woken: &Receiver<()>) {
     while woken.recv().is_ok() {
-        if let Err(error) = come_close(db, shared) {
+        if let Err(error) = copy_most(db, shared) {
             *lock(&shared.failure) = Some(error);
             return;
         }
     }
 }
 
-fn come_close(db: &Connection, shared: &Shared) -> rusqlite::Result<()> {
+fn copy_most(db: &Connection, shared: &Shared) -> rusqlite::Result<()> {
     for _ in 0..PASSES {
         let copying = lock(&shared.copying);
         checkpoint(db, CheckpointMode::PASSIVE)?;
         drop(copying);
         let (pages, copied) = checkpoint(db, CheckpointMode::NOOP)?;
         if pages - copied <= REST_PAGES {
-            shared.is_close.store(pages > copied, Ordering::Relaxed);
+            shared.is_nearly_done.store(pages > copied, Ordering::Relaxed);
             break;
         }
     }

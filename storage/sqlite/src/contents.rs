@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use statestore_proto::store::{Record, RecordsError, decode_records};
 
 use crate::error::OpenError;
-use crate::seal::{Id, Kind};
+use crate::row_seal::{JournalId, RowKind};
 
 /// Bytes that are read at once. A longer row is read alone.
 const PORTION_BYTES: usize = 256 << 10;
@@ -26,7 +26,7 @@ pub(crate) struct Snapshot {
 
 /// Numbers and sizes of the rows in a database.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Extent {
+pub(crate) struct LogState {
     /// Newest complete snapshot.
     pub(crate) snapshot: Option<Snapshot>,
     /// Last commit; 0 in a new database.
@@ -37,30 +37,30 @@ pub(crate) struct Extent {
     pub(crate) log_bytes: i64,
 }
 
-impl Extent {
+impl LogState {
     /// Returns the first commit that must be read.
     pub(crate) fn first_seq(&self) -> i64 {
         self.snapshot.map_or(1, |snapshot| snapshot.seq)
     }
 
     /// Checks the whole file, and that the log contains the last acknowledged commit.
-    pub(crate) fn read(
+    pub(crate) fn read_checked(
         db: &Connection,
         path: &Path,
         acknowledged: Option<i64>,
     ) -> Result<Self, OpenError> {
-        let of_sqlite = |error| OpenError::of_sqlite(path, error);
+        let from_sqlite = |error| OpenError::from_sqlite(path, error);
         let check: String =
-            db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(of_sqlite)?;
+            db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(from_sqlite)?;
         if check != "ok" {
             return Err(OpenError::damaged(path, check));
         }
-        let extent = Self::query(db).map_err(of_sqlite)?;
-        if extent.snapshot.is_some() && extent.last_seq < extent.first_seq() {
-            let what = format!("commit {}, the first of the log, is missing", extent.first_seq());
+        let state = Self::query(db).map_err(from_sqlite)?;
+        if state.snapshot.is_some() && state.last_seq < state.first_seq() {
+            let what = format!("commit {}, the first of the log, is missing", state.first_seq());
             return Err(OpenError::damaged(path, what));
         }
-        let last = extent.last_seq;
+        let last = state.last_seq;
         match acknowledged {
             Some(acknowledged) if acknowledged > last => Err(OpenError::Incomplete {
                 path: path.to_owned(),
@@ -68,7 +68,7 @@ impl Extent {
                 last,
                 acknowledged,
             }),
-            _ => Ok(extent),
+            _ => Ok(state),
         }
     }
 
@@ -87,23 +87,23 @@ impl Extent {
                 },
             )
             .optional()?;
-        let mut extent = Self { snapshot, ..Self::default() };
-        extent.last_seq =
+        let mut state = Self { snapshot, ..Self::default() };
+        state.last_seq =
             db.query_row("SELECT ifnull(max(seq), 0) FROM log", [], |row| row.get(0))?;
-        extent.last_part =
+        state.last_part =
             db.query_row("SELECT ifnull(max(part), 0) FROM snapshot", [], |row| row.get(0))?;
-        extent.log_bytes = db.query_row(
+        state.log_bytes = db.query_row(
             "SELECT ifnull(sum(length(records)), 0) FROM log WHERE seq >= ?1",
-            [extent.first_seq()],
+            [state.first_seq()],
             |row| row.get(0),
         )?;
-        Ok(extent)
+        Ok(state)
     }
 }
 
 /// Position of a reader in the snapshot and the log.
 pub(crate) struct Cursor {
-    id: Id,
+    id: JournalId,
     path: PathBuf,
     /// Next and last part of the snapshot.
     parts: Option<(i64, i64)>,
@@ -112,13 +112,13 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    pub(crate) fn new(path: &Path, id: Id, extent: &Extent) -> Self {
+    pub(crate) fn new(path: &Path, id: JournalId, state: &LogState) -> Self {
         Self {
             id,
             path: path.to_owned(),
-            parts: extent.snapshot.map(|snapshot| (snapshot.first, snapshot.last)),
-            next_seq: extent.first_seq(),
-            last_seq: extent.last_seq,
+            parts: state.snapshot.map(|snapshot| (snapshot.first, snapshot.last)),
+            next_seq: state.first_seq(),
+            last_seq: state.last_seq,
         }
     }
 
@@ -126,7 +126,7 @@ impl Cursor {
     pub(crate) fn next(&mut self, db: &Connection) -> Result<Option<Vec<Record>>, OpenError> {
         if let Some((next, last)) = self.parts {
             if next <= last {
-                let (records, next) = self.rows(db, Kind::Part, next, last)?;
+                let (records, next) = self.rows(db, RowKind::Part, next, last)?;
                 self.parts = Some((next, last));
                 return Ok(Some(records));
             }
@@ -135,7 +135,7 @@ impl Cursor {
         if self.next_seq > self.last_seq {
             return Ok(None);
         }
-        let (records, next) = self.rows(db, Kind::Log, self.next_seq, self.last_seq)?;
+        let (records, next) = self.rows(db, RowKind::Log, self.next_seq, self.last_seq)?;
         self.next_seq = next;
         Ok(Some(records))
     }
@@ -145,37 +145,37 @@ impl Cursor {
     fn rows(
         &self,
         db: &Connection,
-        kind: Kind,
+        kind: RowKind,
         first: i64,
         last: i64,
     ) -> Result<(Vec<Record>, i64), OpenError> {
         let (table, key) = match kind {
-            Kind::Part => ("snapshot", "part"),
+            RowKind::Part => ("snapshot", "part"),
             _ => ("log", "seq"),
         };
-        let of_sqlite = |error| OpenError::of_sqlite(&self.path, error);
+        let from_sqlite = |error| OpenError::from_sqlite(&self.path, error);
         let damaged = |number: i64, what: &str| {
             OpenError::damaged(&self.path, format!("{key} {number} of table {table} {what}"))
         };
         let select = format!(
             "SELECT {key}, records FROM {table} WHERE {key} BETWEEN ?1 AND ?2 ORDER BY {key}"
         );
-        let mut statement = db.prepare_cached(&select).map_err(of_sqlite)?;
-        let mut rows = statement.query([first, last]).map_err(of_sqlite)?;
+        let mut statement = db.prepare_cached(&select).map_err(from_sqlite)?;
+        let mut rows = statement.query([first, last]).map_err(from_sqlite)?;
         let (mut records, mut next, mut bytes) = (Vec::new(), first, 0);
         while bytes < PORTION_BYTES && next <= last {
-            let Some(row) = rows.next().map_err(of_sqlite)? else {
+            let Some(row) = rows.next().map_err(from_sqlite)? else {
                 return Err(damaged(next, "is missing"));
             };
-            if row.get::<_, i64>(0).map_err(of_sqlite)? != next {
+            if row.get::<_, i64>(0).map_err(from_sqlite)? != next {
                 return Err(damaged(next, "is missing"));
             }
-            let value = row.get_ref(1).map_err(of_sqlite)?;
+            let value = row.get_ref(1).map_err(from_sqlite)?;
             let blob = value.as_blob().map_err(|_| damaged(next, "is not a blob"))?;
             bytes += blob.len();
             let blob = self
                 .id
-                .open(kind, next, blob)
+                .unseal(kind, next, blob)
                 .ok_or_else(|| damaged(next, "belongs elsewhere or was changed"))?;
             records.extend(decode_records(blob).map_err(|error| match error {
                 RecordsError::Later(format) => {

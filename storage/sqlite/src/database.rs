@@ -8,8 +8,8 @@ use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::OpenError;
-use crate::guard;
-use crate::seal::Id;
+use crate::files;
+use crate::row_seal::JournalId;
 
 /// Application id in the header of a journal's database: "sSto".
 const APPLICATION: i64 = 0x7353_746f;
@@ -19,7 +19,7 @@ const FORMAT: i64 = 1;
 
 /// Tables of a journal:
 ///
-/// - `journal` has one row, the [`Id`] of the journal. It is part of the seal of each row.
+/// - `journal` has one row, the [`JournalId`] of the journal. It is part of the seal of each row.
 /// - A row of `log` is a commit: its records as [`encode_records`] writes them, which may be an
 ///   empty list, and a seal. `seq` has no gaps.
 /// - A row of `snapshot` is one part of a snapshot, encoded and sealed in the same way.
@@ -46,26 +46,26 @@ const SETTINGS: &str = "
 ";
 
 /// Bytes that are preallocated in a new database and in its log.
-const ROOM: i64 = 4 << 20;
+const PREALLOCATED_BYTES: i64 = 4 << 20;
 
 /// Opens the database for writing; creates it if it is missing.
 pub(crate) fn open(path: &Path) -> Result<Connection, OpenError> {
     // SQLite creates its other files with the permissions of this one. An existing database must
     // not be opened here: closing it would release the locks that SQLite holds on it elsewhere in
     // this process.
-    match guard::private().write(true).create_new(true).open(path) {
+    match files::private_options().write(true).create_new(true).open(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(OpenError::of_io(path, error));
+            return Err(OpenError::from_io(path, error));
         }
         _ => {}
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = connect(path, flags)?;
-    let of_sqlite = |error| OpenError::of_sqlite(path, error);
-    let (application, format) = header(&db).map_err(of_sqlite)?;
-    let is_new = application == 0 && format == 0 && is_empty(&db).map_err(of_sqlite)?;
+    let from_sqlite = |error| OpenError::from_sqlite(path, error);
+    let (application, format) = header(&db).map_err(from_sqlite)?;
+    let is_new = application == 0 && format == 0 && is_empty(&db).map_err(from_sqlite)?;
     if !is_new {
-        judge(&db, path, application, format)?;
+        check_header(&db, path, application, format)?;
     }
     let prepare = || {
         db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
@@ -78,19 +78,19 @@ pub(crate) fn open(path: &Path) -> Result<Connection, OpenError> {
                  PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT}; COMMIT",
                 TABLES.join(";")
             ))?;
-            make_room(&db)?;
+            preallocate(&db)?;
         }
         Ok(())
     };
-    prepare().map_err(of_sqlite)?;
+    prepare().map_err(from_sqlite)?;
     Ok(db)
 }
 
 /// Extends both files to the size that they soon reach: a commit that makes a file longer needs
 /// another flush.
-fn make_room(db: &Connection) -> rusqlite::Result<()> {
+fn preallocate(db: &Connection) -> rusqlite::Result<()> {
     let part = "INSERT INTO snapshot (part, records) VALUES (1, zeroblob(?1))";
-    db.execute(part, [ROOM])?;
+    db.execute(part, [PREALLOCATED_BYTES])?;
     db.execute("DELETE FROM snapshot", [])?;
     db.wal_checkpoint_v2(Some("main"), CheckpointMode::PASSIVE)?;
     Ok(())
@@ -99,15 +99,15 @@ fn make_room(db: &Connection) -> rusqlite::Result<()> {
 /// Opens an existing database for reading. Another process may be writing it.
 pub(crate) fn open_to_read(path: &Path) -> Result<Connection, OpenError> {
     let db = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    let of_sqlite = |error| OpenError::of_sqlite(path, error);
-    let (application, format) = header(&db).map_err(of_sqlite)?;
-    judge(&db, path, application, format)?;
-    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(of_sqlite)?;
+    let from_sqlite = |error| OpenError::from_sqlite(path, error);
+    let (application, format) = header(&db).map_err(from_sqlite)?;
+    check_header(&db, path, application, format)?;
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(from_sqlite)?;
     Ok(db)
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
-    Connection::open_with_flags(path, flags).map_err(|error| OpenError::of_sqlite(path, error))
+    Connection::open_with_flags(path, flags).map_err(|error| OpenError::from_sqlite(path, error))
 }
 
 fn header(db: &Connection) -> rusqlite::Result<(i64, i64)> {
@@ -120,9 +120,14 @@ fn is_empty(db: &Connection) -> rusqlite::Result<bool> {
     db.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))
 }
 
-fn judge(db: &Connection, path: &Path, application: i64, format: i64) -> Result<(), OpenError> {
+fn check_header(
+    db: &Connection,
+    path: &Path,
+    application: i64,
+    format: i64,
+) -> Result<(), OpenError> {
     match (application, format) {
-        (APPLICATION, FORMAT) => judge_tables(db, path),
+        (APPLICATION, FORMAT) => check_schema(db, path),
         (APPLICATION, later) if later > FORMAT => {
             Err(OpenError::Later { path: path.to_owned(), found: later, known: FORMAT })
         }
@@ -135,13 +140,13 @@ fn judge(db: &Connection, path: &Path, application: i64, format: i64) -> Result<
 
 /// Checks that the schema contains exactly the tables of a journal. A trigger, for example, could
 /// change records.
-fn judge_tables(db: &Connection, path: &Path) -> Result<(), OpenError> {
+fn check_schema(db: &Connection, path: &Path) -> Result<(), OpenError> {
     let tables = || -> rusqlite::Result<Vec<Option<String>>> {
         db.prepare("SELECT sql FROM sqlite_schema ORDER BY name")?
             .query_map([], |row| row.get(0))?
             .collect()
     };
-    let tables = tables().map_err(|error| OpenError::of_sqlite(path, error))?;
+    let tables = tables().map_err(|error| OpenError::from_sqlite(path, error))?;
     if tables.iter().map(Option::as_deref).eq(TABLES.map(Some)) {
         return Ok(());
     }
@@ -149,13 +154,13 @@ fn judge_tables(db: &Connection, path: &Path) -> Result<(), OpenError> {
 }
 
 /// Reads the id of the journal.
-pub(crate) fn id(db: &Connection, path: &Path) -> Result<Id, OpenError> {
-    let of_sqlite = |error| OpenError::of_sqlite(path, error);
+pub(crate) fn read_id(db: &Connection, path: &Path) -> Result<JournalId, OpenError> {
+    let from_sqlite = |error| OpenError::from_sqlite(path, error);
     let ids: Result<Vec<i64>, _> = db
         .prepare("SELECT id FROM journal")
         .and_then(|mut select| select.query_map([], |row| row.get(0))?.collect());
-    match ids.map_err(of_sqlite)?[..] {
-        [id] => Ok(Id(id)),
+    match ids.map_err(from_sqlite)?[..] {
+        [id] => Ok(JournalId(id)),
         _ => Err(OpenError::damaged(path, "the id of the journal is missing")),
     }
 }

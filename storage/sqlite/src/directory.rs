@@ -5,8 +5,8 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::OpenError;
-use crate::files::{DATABASE, LOCK, LOG, MARK};
-use crate::guard;
+use crate::file_checks;
+use crate::files::{self, DATABASE, LOCK, LOG, MARK};
 
 /// A directory that this value locks for exclusive use until it is dropped.
 pub(crate) struct Directory {
@@ -15,8 +15,8 @@ pub(crate) struct Directory {
 }
 
 impl Drop for Directory {
-    /// Unlocks explicitly. Closing the file would not be enough: a child process that another thread
-    /// has forked shares the lock until it executes its program.
+    /// Unlocks explicitly. Closing the file would not be enough: a child process that another
+    /// thread has forked shares the lock until it executes its program.
     fn drop(&mut self) {
         let _ = self.lock.unlock();
     }
@@ -24,18 +24,18 @@ impl Drop for Directory {
 
 impl Directory {
     /// Locks the directory. Creates it if it is missing, with access for this user only.
-    pub(crate) fn claim(path: &Path) -> Result<Self, OpenError> {
+    pub(crate) fn lock(path: &Path) -> Result<Self, OpenError> {
         create(path)?;
-        guard::judge(path)?;
+        file_checks::check_files(path)?;
         let file = path.join(LOCK);
-        let of_lock = |error| OpenError::of_io(&file, error);
-        let mut lock = guard::private()
+        let lock_error = |error| OpenError::from_io(&file, error);
+        let mut lock = files::private_options()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .open(&file)
-            .map_err(of_lock)?;
+            .map_err(lock_error)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -46,7 +46,7 @@ impl Directory {
                 };
                 return Err(OpenError::InUse { dir: path.to_owned(), pid });
             }
-            Err(TryLockError::Error(error)) => return Err(of_lock(error)),
+            Err(TryLockError::Error(error)) => return Err(lock_error(error)),
         }
         let pid = std::process::id();
         let write = |lock: &mut File| {
@@ -56,7 +56,7 @@ impl Directory {
         };
         // From here on, an error unlocks the directory too.
         let mut directory = Self { path: path.to_owned(), lock };
-        write(&mut directory.lock).map_err(of_lock)?;
+        write(&mut directory.lock).map_err(lock_error)?;
         Ok(directory)
     }
 
@@ -81,11 +81,11 @@ impl Directory {
     pub(crate) fn sync(&self) -> Result<(), OpenError> {
         let log = self.path.join(LOG);
         match OpenOptions::new().read(true).write(true).open(&log) {
-            Ok(file) => file.sync_data().map_err(|error| OpenError::of_io(&log, error))?,
+            Ok(file) => file.sync_data().map_err(|error| OpenError::from_io(&log, error))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(OpenError::of_io(&log, error)),
+            Err(error) => return Err(OpenError::from_io(&log, error)),
         }
-        sync(&self.path).map_err(|error| OpenError::of_io(&self.path, error))
+        sync(&self.path).map_err(|error| OpenError::from_io(&self.path, error))
     }
 }
 
@@ -96,19 +96,19 @@ impl Directory {
 pub(crate) fn existing(dir: &Path) -> Result<PathBuf, OpenError> {
     let meta = fs::metadata(dir).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => OpenError::Missing(dir.to_owned()),
-        _ => OpenError::of_io(dir, error),
+        _ => OpenError::from_io(dir, error),
     })?;
     if !meta.is_dir() {
         return Err(OpenError::NotADirectory(dir.to_owned()));
     }
-    guard::judge(dir)?;
+    file_checks::check_files(dir)?;
     let database = dir.join(DATABASE);
     match fs::metadata(&database) {
         Ok(_) => Ok(database),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(OpenError::Missing(dir.to_owned()))
         }
-        Err(error) => Err(OpenError::of_io(&database, error)),
+        Err(error) => Err(OpenError::from_io(&database, error)),
     }
 }
 
@@ -118,15 +118,15 @@ pub(crate) fn create(path: &Path) -> Result<(), OpenError> {
         Ok(meta) if meta.is_dir() => return Ok(()),
         Ok(_) => return Err(OpenError::NotADirectory(path.to_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(OpenError::of_io(path, error)),
+        Err(error) => return Err(OpenError::from_io(path, error)),
     }
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path).map_err(|error| OpenError::of_io(path, error))?;
+    builder.create(path).map_err(|error| OpenError::from_io(path, error))?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    sync(parent.unwrap_or_else(|| Path::new("."))).map_err(|error| OpenError::of_io(path, error))
+    sync(parent.unwrap_or_else(|| Path::new("."))).map_err(|error| OpenError::from_io(path, error))
 }
 
 /// Makes the names in a directory durable.
@@ -139,15 +139,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directory_can_be_claimed_again_while_a_forked_child_still_has_the_lock_file_open() {
+    fn directory_can_be_locked_again_while_a_forked_child_still_has_the_lock_file_open() {
         let dir =
             std::env::temp_dir().join(format!("statestore-sqlite-claim-{}", std::process::id()));
-        let first = Directory::claim(&dir).unwrap();
-        assert!(matches!(Directory::claim(&dir), Err(OpenError::InUse { .. })));
+        let first = Directory::lock(&dir).unwrap();
+        assert!(matches!(Directory::lock(&dir), Err(OpenError::InUse { .. })));
         // A duplicate shares the lock, as the file of a forked child does.
         let of_child = first.lock.try_clone().unwrap();
         drop(first);
-        drop(Directory::claim(&dir).unwrap());
+        drop(Directory::lock(&dir).unwrap());
         drop(of_child);
         fs::remove_dir_all(&dir).unwrap();
     }

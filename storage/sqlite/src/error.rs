@@ -132,7 +132,7 @@ impl OpenError {
         Self::Damaged { path: path.to_owned(), what }
     }
 
-    pub(crate) fn of_io(path: &Path, source: io::Error) -> Self {
+    pub(crate) fn from_io(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full(path),
@@ -144,7 +144,7 @@ impl OpenError {
         }
     }
 
-    pub(crate) fn of_sqlite(path: &Path, error: rusqlite::Error) -> Self {
+    pub(crate) fn from_sqlite(path: &Path, error: rusqlite::Error) -> Self {
         let owned = path.to_owned();
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => Self::Full(owned),

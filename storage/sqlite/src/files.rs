@@ -1,4 +1,6 @@
-//! Names of the files in a journal's directory.
+//! Names and permissions of the files in a journal's directory.
+
+use std::fs::{File, OpenOptions};
 
 /// Database with all records.
 pub(crate) const DATABASE: &str = "records.db";
@@ -10,3 +12,11 @@ pub(crate) const MARK: &str = "acknowledged";
 pub(crate) const SHARED: &str = "records.db-shm";
 /// Locked while the directory is in use. Contains the id of the process that uses it.
 pub(crate) const LOCK: &str = "lock";
+
+/// Returns options that create a file with access for this user only.
+pub(crate) fn private_options() -> OpenOptions {
+    let mut options = File::options();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::directory::Directory;
 use crate::error::OpenError;
-use crate::space::Space;
+use crate::free_space::FreeSpace;
 use crate::writer::Writer;
 
 /// Capacity of the thread's queue. The service waits for each job, so a second job can only be
@@ -33,7 +33,7 @@ enum Job {
 pub struct SqliteJournal {
     jobs: Option<mpsc::Sender<Job>>,
     wants_snapshot: Arc<AtomicBool>,
-    space: Arc<Space>,
+    space: Arc<FreeSpace>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -46,9 +46,9 @@ impl SqliteJournal {
     /// [`OpenError`], whose text contains the remedy. An existing journal is unchanged.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, OpenError> {
         let dir = dir.as_ref();
-        let mut writer = Writer::open(Directory::claim(dir)?)?;
+        let mut writer = Writer::open(Directory::lock(dir)?)?;
         let wants_snapshot = Arc::new(AtomicBool::new(writer.wants_snapshot()));
-        let space = Arc::new(Space::new(dir, writer.reusable_bytes()));
+        let space = Arc::new(FreeSpace::new(dir, writer.reusable_bytes()));
         let (thread_wants, thread_space) = (Arc::clone(&wants_snapshot), Arc::clone(&space));
         let (jobs, mut queue) = mpsc::channel(JOBS_MAX);
         let thread = thread::Builder::new()
@@ -58,7 +58,7 @@ impl SqliteJournal {
                     execute(&mut writer, job, &thread_wants, &thread_space);
                 }
             })
-            .map_err(|error| OpenError::of_io(dir, error))?;
+            .map_err(|error| OpenError::from_io(dir, error))?;
         Ok(Self { jobs: Some(jobs), wants_snapshot, space, thread: Some(thread) })
     }
 
@@ -74,7 +74,7 @@ impl SqliteJournal {
     }
 }
 
-fn execute(writer: &mut Writer, job: Job, wants_snapshot: &AtomicBool, space: &Space) {
+fn execute(writer: &mut Writer, job: Job, wants_snapshot: &AtomicBool, space: &FreeSpace) {
     match job {
         Job::Load(sender) => {
             let _ = sender.send(writer.load());

@@ -36,8 +36,8 @@
 //!
 //! # Limits
 //!
-//! - A new journal takes 8 MiB. Both files get their usual size at once, because a commit that makes
-//!   a file longer needs another flush.
+//! - A new journal takes 8 MiB. Both files get their usual size at once, because a commit that
+//!   makes a file longer needs another flush.
 //! - A snapshot is due when the log since the last one exceeds 16 MiB and twice the size of that
 //!   snapshot. Until the new snapshot is complete, the old one and the log stay on the disk.
 //! - When SQLite's log reaches 4 MiB, a separate thread copies it into the database, and SQLite
@@ -66,12 +66,12 @@
 //! removed, replaced or truncated while in use are detected by the next commit.
 //!
 //! SQLite treats the first invalid frame of its log as the end of the log. After a power cut, this
-//! frame belongs to a commit that was not acknowledged. But a changed bit, or a deleted `-wal` file,
-//! would remove acknowledged commits in the same way. Opening detects this by the number in
+//! frame belongs to a commit that was not acknowledged. But a changed bit, or a deleted `-wal`
+//! file, would remove acknowledged commits in the same way. Opening detects this by the number in
 //! `acknowledged`, which is written after each commit and not synced. After a power cut this number
 //! can be outdated by the time the system takes to write it, about 30 seconds. Damage of just those
-//! commits, together with a power cut, is not detected. Delete `acknowledged` to skip the comparison
-//! and continue without the missing commits.
+//! commits, together with a power cut, is not detected. Delete `acknowledged` to skip the
+//! comparison and continue without the missing commits.
 #![forbid(unsafe_code)]
 
 mod checkpoint;
@@ -79,13 +79,13 @@ mod contents;
 mod database;
 mod directory;
 mod error;
+mod file_checks;
 mod files;
-mod guard;
+mod free_space;
 mod journal;
 mod mark;
 mod reader;
-mod seal;
-mod space;
+mod row_seal;
 mod writer;
 
 pub use error::OpenError;

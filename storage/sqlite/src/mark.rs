@@ -10,8 +10,8 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::OpenError;
-use crate::guard;
-use crate::seal::{Id, Kind};
+use crate::files;
+use crate::row_seal::{JournalId, RowKind};
 
 /// Marks are written to the slots in turn, so a torn write leaves the previous mark intact.
 const SLOTS: usize = 2;
@@ -21,7 +21,7 @@ const SLOT_LEN: usize = 512;
 const MARK_LEN: usize = 16;
 
 pub(crate) struct Mark {
-    id: Id,
+    id: JournalId,
     path: PathBuf,
     file: File,
 }
@@ -29,19 +29,23 @@ pub(crate) struct Mark {
 impl Mark {
     /// Opens or creates the file and writes both slots, so that a disk that becomes full later
     /// still has space for them.
-    pub(crate) fn open(path: &Path, id: Id, seq: i64) -> Result<Self, OpenError> {
+    pub(crate) fn open(path: &Path, id: JournalId, seq: i64) -> Result<Self, OpenError> {
         let open = || {
-            let mut file =
-                guard::private().read(true).write(true).create(true).truncate(false).open(path)?;
+            let mut file = files::private_options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(path)?;
             let mut slots = [0; SLOTS * SLOT_LEN];
             slots
                 .chunks_mut(SLOT_LEN)
                 .filter_map(|slot| slot.first_chunk_mut())
-                .for_each(|mark| *mark = bytes(id, seq));
+                .for_each(|mark| *mark = encode(id, seq));
             file.write_all(&slots)?;
             Ok(file)
         };
-        let file = open().map_err(|error| OpenError::of_io(path, error))?;
+        let file = open().map_err(|error| OpenError::from_io(path, error))?;
         Ok(Self { id, path: path.to_owned(), file })
     }
 
@@ -49,9 +53,9 @@ impl Mark {
         let mut write = || {
             let slot = if seq % 2 == 0 { 0 } else { SLOT_LEN as u64 };
             self.file.seek(SeekFrom::Start(slot))?;
-            self.file.write_all(&bytes(self.id, seq))
+            self.file.write_all(&encode(self.id, seq))
         };
-        write().map_err(|error| OpenError::of_io(&self.path, error))
+        write().map_err(|error| OpenError::from_io(&self.path, error))
     }
 }
 
@@ -69,7 +73,7 @@ impl Marks {
         match read {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(OpenError::of_io(path, error)),
+            Err(error) => return Err(OpenError::from_io(path, error)),
         }
         // The file is empty or zero if the machine stopped between its creation and first write.
         let slots = text.iter().any(|byte| *byte != 0).then_some(text);
@@ -77,25 +81,25 @@ impl Marks {
     }
 
     /// Returns the last commit that is known to have been acknowledged; `None` without a mark.
-    pub(crate) fn acknowledged(&self, id: Id) -> Result<Option<i64>, OpenError> {
+    pub(crate) fn acknowledged(&self, id: JournalId) -> Result<Option<i64>, OpenError> {
         let Some(slots) = &self.slots else { return Ok(None) };
         let slots = slots.chunks(SLOT_LEN);
-        let newest = slots.filter_map(|slot| value(id, slot.first_chunk()?)).max();
+        let newest = slots.filter_map(|slot| decode(id, slot.first_chunk()?)).max();
         let what = "both marks are invalid or belong to another journal";
         newest.map(Some).ok_or_else(|| OpenError::damaged(&self.path, what))
     }
 }
 
-fn bytes(id: Id, seq: i64) -> [u8; MARK_LEN] {
+fn encode(id: JournalId, seq: i64) -> [u8; MARK_LEN] {
     let mut bytes = [0; MARK_LEN];
     let (number, seal) = bytes.split_at_mut(MARK_LEN / 2);
     number.copy_from_slice(&seq.to_le_bytes());
-    seal.copy_from_slice(&id.of(Kind::Mark, seq, &[]));
+    seal.copy_from_slice(&id.compute_seal(RowKind::Mark, seq, &[]));
     bytes
 }
 
-fn value(id: Id, mark: &[u8; MARK_LEN]) -> Option<i64> {
+fn decode(id: JournalId, mark: &[u8; MARK_LEN]) -> Option<i64> {
     let (number, _) = mark.split_first_chunk()?;
     let seq = i64::from_le_bytes(*number);
-    (bytes(id, seq) == *mark).then_some(seq)
+    (encode(id, seq) == *mark).then_some(seq)
 }

@@ -6,11 +6,11 @@ use std::path::Path;
 use rusqlite::Connection;
 use statestore_proto::store::Record;
 
-use crate::contents::{Cursor, Extent};
+use crate::contents::{Cursor, LogState};
 use crate::error::OpenError;
-use crate::files::{DATABASE, MARK};
+use crate::files::{self, DATABASE, MARK};
 use crate::mark::Marks;
-use crate::{database, directory, guard};
+use crate::{database, directory};
 
 /// Reads a journal without locking its directory.
 ///
@@ -76,11 +76,11 @@ impl Reader {
         // Read before the database, which then contains at least the commits acknowledged here.
         let marks = Marks::read(&dir.join(MARK))?;
         let db = database::open_to_read(&path)?;
-        db.execute_batch("BEGIN").map_err(|error| OpenError::of_sqlite(&path, error))?;
-        let id = database::id(&db, &path)?;
-        let extent = Extent::read(&db, &path, marks.acknowledged(id)?)?;
-        let cursor = Cursor::new(&path, id, &extent);
-        Ok(Self { db, cursor, status: JournalStatus::new(&extent), has_ended: false })
+        db.execute_batch("BEGIN").map_err(|error| OpenError::from_sqlite(&path, error))?;
+        let id = database::read_id(&db, &path)?;
+        let state = LogState::read_checked(&db, &path, marks.acknowledged(id)?)?;
+        let cursor = Cursor::new(&path, id, &state);
+        Ok(Self { db, cursor, status: JournalStatus::new(&state), has_ended: false })
     }
 
     /// Returns the counts and sizes at the time the reader was opened.
@@ -110,16 +110,16 @@ impl std::fmt::Debug for Reader {
 }
 
 impl JournalStatus {
-    fn new(extent: &Extent) -> Self {
-        let first = extent.first_seq();
-        let snapshot = extent.snapshot.map(|snapshot| SnapshotStatus {
+    fn new(state: &LogState) -> Self {
+        let first = state.first_seq();
+        let snapshot = state.snapshot.map(|snapshot| SnapshotStatus {
             parts: (snapshot.last - snapshot.first).unsigned_abs() + 1,
             bytes: snapshot.bytes.unsigned_abs(),
         });
         Self {
-            commits: extent.last_seq.unsigned_abs(),
-            log_commits: (extent.last_seq + 1).saturating_sub(first).unsigned_abs(),
-            log_bytes: extent.log_bytes.unsigned_abs(),
+            commits: state.last_seq.unsigned_abs(),
+            log_commits: (state.last_seq + 1).saturating_sub(first).unsigned_abs(),
+            log_bytes: state.log_bytes.unsigned_abs(),
             snapshot,
         }
     }
@@ -141,7 +141,7 @@ pub fn backup(dir: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<JournalStat
     let path = directory::existing(dir)?;
     let marks = Marks::read(&dir.join(MARK))?;
     let db = database::open_to_read(&path)?;
-    Extent::read(&db, &path, marks.acknowledged(database::id(&db, &path)?)?)?;
+    LogState::read_checked(&db, &path, marks.acknowledged(database::read_id(&db, &path)?)?)?;
     if fs::symlink_metadata(to).is_ok() {
         return Err(OpenError::Exists(to.to_owned()));
     }
@@ -152,14 +152,14 @@ pub fn backup(dir: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<JournalStat
         OpenError::Io { path: copy.clone(), source }
     })?;
     // SQLite accepts an empty file as the target, and keeps its permissions.
-    guard::private()
+    files::private_options()
         .write(true)
         .create_new(true)
         .open(&copy)
-        .map_err(|error| OpenError::of_io(&copy, error))?;
-    db.execute("VACUUM INTO ?1", [text]).map_err(|error| OpenError::of_sqlite(&copy, error))?;
+        .map_err(|error| OpenError::from_io(&copy, error))?;
+    db.execute("VACUUM INTO ?1", [text]).map_err(|error| OpenError::from_sqlite(&copy, error))?;
     let sync = || File::open(&copy)?.sync_all().and_then(|()| directory::sync(to));
-    sync().map_err(|error| OpenError::of_io(&copy, error))?;
+    sync().map_err(|error| OpenError::from_io(&copy, error))?;
     let mut reader = Reader::open(to)?;
     reader.try_for_each(|portion| portion.map(drop))?;
     Ok(reader.status())

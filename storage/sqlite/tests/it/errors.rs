@@ -150,8 +150,8 @@ fn directory_without_write_permission_is_reported() {
 /// Environment variable with the directory of the child process.
 const DIR: &str = "STATESTORE_SQLITE_LIMITED_DIR";
 
-/// Child process of [`failed_commit_is_the_last`], not a test: does nothing without [`DIR`]. Under a
-/// limit for the size of files, commits until a commit fails, and then commits once more.
+/// Child process of [`failed_commit_is_the_last`], not a test: does nothing without [`DIR`]. Under
+/// a limit for the size of files, commits until a commit fails, and then commits once more.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the parent passes the directory in the environment")]
 fn child() {

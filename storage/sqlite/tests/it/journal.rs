@@ -5,7 +5,7 @@ use statestore_sqlite::{OpenError, SqliteJournal};
 use statestore_tokio::service::{Commit, Journal as _, SnapshotPart};
 
 use crate::support::{
-    Dir, Parts, answers, block_on, commit, contents, load, new_store, request, restore, set,
+    Dir, Parts, block_on, commit, contents, load, new_store, request, responses, restore, set,
 };
 
 #[test]
@@ -17,8 +17,8 @@ fn restart_restores_entries_responses_and_versions() {
     assert_eq!(load(&mut journal).unwrap(), []);
 
     let first = set(&mut store, 1, b"a", b"1");
-    let answered = answers(&mut store);
-    assert!(first.len() > 1 && !answered.is_empty(), "an entry and its response: {first:?}");
+    let response = responses(&mut store);
+    assert!(first.len() > 1 && !response.is_empty(), "an entry and its response: {first:?}");
     commit(&mut journal, first.clone()).unwrap();
     let second = [set(&mut store, 2, b"b", b"2"), set(&mut store, 3, b"a", b"3")].concat();
     commit(&mut journal, second.clone()).unwrap();
@@ -36,7 +36,7 @@ fn restart_restores_entries_responses_and_versions() {
     assert_eq!(contents(&again), contents(&store));
     // A duplicate gets the first response and writes nothing.
     let repeated = set(&mut again, 1, b"a", b"1");
-    assert_eq!((repeated, answers(&mut again)), (vec![], answered));
+    assert_eq!((repeated, responses(&mut again)), (vec![], response));
 }
 
 #[test]
@@ -51,16 +51,16 @@ fn snapshot_replaces_the_commits_before_its_first_part() {
     }
     let before = contents(&store);
     let mut parts = Parts::new();
-    let mut taken = 0;
+    let mut part_count = 0;
     for number in 200.. {
         let Some(part) = parts.next(&store, 4096) else { break };
-        taken += 1;
+        part_count += 1;
         // The part contains the state before the records of the same commit.
         let records = set(&mut store, number, b"key-7", &number.to_be_bytes());
-        let with = Commit { records, snapshot: Some(part) };
-        block_on(journal.commit(with)).unwrap();
+        let commit = Commit { records, snapshot: Some(part) };
+        block_on(journal.commit(commit)).unwrap();
     }
-    assert!(taken > 3, "{taken} parts");
+    assert!(part_count > 3, "{part_count} parts");
     let mut log_only = 0;
     for number in 1000..1040 {
         commit(&mut journal, set(&mut store, number, b"key-8", b"w")).unwrap();
@@ -71,7 +71,7 @@ fn snapshot_replaces_the_commits_before_its_first_part() {
     let mut journal = SqliteJournal::open(&path).unwrap();
     let records = load(&mut journal).unwrap();
     assert!(contents(&restore(&records)) == contents(&store), "other contents");
-    let most = before.len() + 2 * (taken + log_only) + 2;
+    let most = before.len() + 2 * (part_count + log_only) + 2;
     assert!(records.len() <= most, "{} records, {most} at most", records.len());
 }
 

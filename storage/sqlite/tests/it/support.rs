@@ -101,7 +101,7 @@ pub(crate) fn request(store: &mut Store, number: u64, words: &[&[u8]]) -> Vec<Re
 }
 
 /// Drains the store's packets and returns the payloads of its responses.
-pub(crate) fn answers(store: &mut Store) -> Vec<Bytes> {
+pub(crate) fn responses(store: &mut Store) -> Vec<Bytes> {
     let sent = std::iter::from_fn(|| store.poll_transmit());
     let payloads = sent.filter_map(|sent| match sent {
         Transmit::Publish(publish) => Some(publish.payload),

@@ -44,8 +44,8 @@ pub(crate) fn is_available(test: &str) -> bool {
     is_available
 }
 
-/// Runs [`killed::child`] with the fault `inject` in one of its system calls. Returns the lines that
-/// it printed and all its steps.
+/// Runs [`killed::child`] with the fault `inject` in one of its system calls. Returns the lines
+/// that it printed and all its steps.
 pub(crate) fn run(dir: &Path, file: &Path, inject: &str) -> (Vec<String>, Vec<Event>) {
     let calls = "openat,unlink,close,write,pwrite64,lseek,ftruncate,fdatasync,fsync";
     let mut strace = Command::new("strace");

@@ -37,7 +37,7 @@ impl Disk {
 
 /// The free bytes of the disk and of the database.
 #[derive(Debug)]
-pub(crate) struct Space {
+pub(crate) struct FreeSpace {
     directory: PathBuf,
     /// Bytes that are free in the database.
     reusable: AtomicU64,
@@ -47,7 +47,7 @@ pub(crate) struct Space {
     disk: Mutex<Option<(Instant, Option<Disk>)>>,
 }
 
-impl Space {
+impl FreeSpace {
     pub(crate) fn new(directory: &Path, reusable: u64) -> Self {
         let (directory, reusable) = (directory.to_owned(), AtomicU64::new(reusable));
         Self { directory, reusable, is_outdated: AtomicBool::new(false), disk: Mutex::default() }
@@ -108,8 +108,8 @@ mod tests {
 
     #[test]
     fn disk_of_a_directory_is_measured() {
-        let space = Space::new(&std::env::temp_dir(), 0);
+        let space = FreeSpace::new(&std::env::temp_dir(), 0);
         assert!(space.free_bytes().is_some_and(|bytes| bytes > 0));
-        assert_eq!(Space::new(Path::new("/no/such/directory"), 1).free_bytes(), None);
+        assert_eq!(FreeSpace::new(Path::new("/no/such/directory"), 1).free_bytes(), None);
     }
 }

@@ -1,33 +1,25 @@
-//! Checks of the files in a journal's directory: kinds, permissions, and replacement while in use.
+//! Checks of the files in a journal's directory: their kinds, and replacement while in use.
 
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::OpenError;
 use crate::files::{DATABASE, LOCK, LOG, MARK, SHARED};
 
-/// Returns options that create a file with access for this user only.
-pub(crate) fn private() -> OpenOptions {
-    let mut options = File::options();
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
-}
-
 /// Checks the files of a journal before they are opened.
 ///
 /// Each file must be a regular file: a symbolic link can lead out of the directory, and opening a
 /// pipe waits for its writer. The database must not be empty or missing if its log or mark exists:
 /// SQLite would delete the log.
-pub(crate) fn judge(dir: &Path) -> Result<(), OpenError> {
+pub(crate) fn check_files(dir: &Path) -> Result<(), OpenError> {
     let length = |name: &str| {
         let path = dir.join(name);
         match fs::symlink_metadata(&path) {
             Ok(meta) if meta.is_file() => Ok(meta.len()),
             Ok(_) => Err(OpenError::NotAFile(path)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-            Err(error) => Err(OpenError::of_io(&path, error)),
+            Err(error) => Err(OpenError::from_io(&path, error)),
         }
     };
     for name in [LOCK, SHARED] {
@@ -47,7 +39,7 @@ pub(crate) fn judge(dir: &Path) -> Result<(), OpenError> {
 
 /// Last known identity and length of the database and its log. While a journal uses these files,
 /// nothing else may replace or truncate them.
-pub(crate) struct Files([(PathBuf, Identity); 2]);
+pub(crate) struct OpenFiles([(PathBuf, Identity); 2]);
 
 #[derive(Clone, Copy, PartialEq)]
 struct Identity {
@@ -57,7 +49,7 @@ struct Identity {
 }
 
 impl Identity {
-    fn of(meta: &Metadata) -> Self {
+    fn new(meta: &Metadata) -> Self {
         #[cfg(unix)]
         let file = {
             use std::os::unix::fs::MetadataExt as _;
@@ -69,20 +61,20 @@ impl Identity {
     }
 }
 
-impl Files {
+impl OpenFiles {
     pub(crate) fn new(dir: &Path) -> Result<Self, OpenError> {
-        let see = |name| {
+        let identify = |name| {
             let path = dir.join(name);
-            let meta = fs::metadata(&path).map_err(|error| OpenError::of_io(&path, error))?;
-            Ok((path, Identity::of(&meta)))
+            let meta = fs::metadata(&path).map_err(|error| OpenError::from_io(&path, error))?;
+            Ok((path, Identity::new(&meta)))
         };
-        Ok(Self([see(DATABASE)?, see(LOG)?]))
+        Ok(Self([identify(DATABASE)?, identify(LOG)?]))
     }
 
     /// Checks that neither file was removed, replaced or truncated since the last check.
     pub(crate) fn check(&mut self) -> Result<(), OpenError> {
         for (path, seen) in &mut self.0 {
-            let now = fs::metadata(&*path).map(|meta| Identity::of(&meta));
+            let now = fs::metadata(&*path).map(|meta| Identity::new(&meta));
             match now {
                 Ok(now) if now.file == seen.file && now.length >= seen.length => *seen = now,
                 _ => return Err(OpenError::Replaced(path.clone())),
