@@ -25,7 +25,7 @@ pub(crate) const BYTES_MAX: usize = 1 << 20;
 const NAME_BYTES_MAX: usize = 1 << 16;
 
 /// A record and the response that belongs to it are at most this many records apart.
-const ANSWER_WITHIN: usize = 8;
+const RESPONSE_WITHIN: usize = 8;
 
 /// Bytes of a write in a transaction besides its key and value.
 const OVERHEAD: usize = 64;
@@ -36,7 +36,7 @@ pub(crate) struct Part {
     /// Keys in etcd with their new values; `None` for removed keys.
     pub(crate) writes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// Encoded responses, and the longest time for which one of them is retained.
-    pub(crate) answers: Option<(Vec<u8>, Duration)>,
+    pub(crate) responses: Option<(Vec<u8>, Duration)>,
     /// Greatest version that was issued.
     pub(crate) clock: Option<Version>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Parts {
 #[derive(Default)]
 struct Group {
     writes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    answers: Vec<Record>,
+    responses: Vec<Record>,
     clock: Option<Version>,
     bytes: usize,
 }
@@ -61,14 +61,14 @@ impl Parts {
     /// # Errors
     /// [`Failure::ValueTooLarge`] if one record alone is too large. Nothing is written then.
     pub(crate) fn new(records: Vec<Record>) -> Result<Self, Failure> {
-        records.iter().try_for_each(check)?;
+        records.iter().try_for_each(check_size)?;
         Ok(Self { records: records.into() })
     }
 
     /// Returns the next transaction; `None` when nothing is left to write.
     pub(crate) fn next(&mut self, keys: &Keys) -> Option<Part> {
         let mut part = Part::default();
-        let (mut bytes, mut answers) = (0, Vec::new());
+        let (mut bytes, mut responses) = (0, Vec::new());
         while let Some(len) = self.group_len() {
             let records = self.records.iter().take(len);
             let group = Group::new(keys, records);
@@ -81,22 +81,22 @@ impl Parts {
             self.records.drain(..len);
             bytes += group.bytes.max(1);
             part.writes.extend(group.writes);
-            answers.extend(group.answers);
+            responses.extend(group.responses);
             part.clock = later(part.clock, group.clock);
         }
-        let kept = |record: &Record| match record {
-            Record::Response(answered) => answered.retention,
+        let retention = |record: &Record| match record {
+            Record::Response(response) => response.retention,
             _ => Duration::ZERO,
         };
-        if let Some(longest) = answers.iter().map(kept).max() {
-            part.answers = Some((encode_records(&answers), longest));
+        if let Some(longest) = responses.iter().map(retention).max() {
+            part.responses = Some((encode_records(&responses), longest));
         }
         (bytes > 0).then_some(part)
     }
 
     /// Returns the number of records up to the first place where the commit may be split.
     fn group_len(&self) -> Option<usize> {
-        let is_answer = |at: usize| matches!(self.records.get(at), Some(Record::Response(_)));
+        let is_response = |at: usize| matches!(self.records.get(at), Some(Record::Response(_)));
         let mut bytes = 0;
         for (at, record) in self.records.iter().enumerate() {
             bytes += size(record);
@@ -107,7 +107,7 @@ impl Parts {
                 // A request writes at most one large value, so these records belong to different
                 // requests, and the earlier ones have no response.
                 Some(next) if bytes + size(next) > BYTES_MAX => true,
-                Some(_) => is_answer(at) || !(at + 1..=at + ANSWER_WITHIN).any(is_answer),
+                Some(_) => is_response(at) || !(at + 1..=at + RESPONSE_WITHIN).any(is_response),
             };
             if is_cut {
                 return Some(at + 1);
@@ -137,7 +137,7 @@ impl Group {
                 Record::Issued { version } => (Some(version), None),
                 // Responses, and records of later versions, which are stored with the responses.
                 _ => {
-                    group.answers.push(record.clone());
+                    group.responses.push(record.clone());
                     (None, None)
                 }
             };
@@ -161,20 +161,20 @@ fn size(record: &Record) -> usize {
             Record::Registered { key, client_id, .. } | Record::Unregistered { key, client_id } => {
                 2 * (key.len() + client_id.len())
             }
-            Record::Response(answered) => size_of_answer(answered),
+            Record::Response(response) => response_size(response),
             _ => 0,
         }
 }
 
-fn size_of_answer(answered: &RecordedResponse) -> usize {
-    let RecordedResponse { client_id, response_topic, correlation, payload, .. } = answered;
+fn response_size(response: &RecordedResponse) -> usize {
+    let RecordedResponse { client_id, response_topic, correlation, payload, .. } = response;
     client_id.len() + response_topic.len() + correlation.as_bytes().len() + payload.len()
 }
 
-fn check(record: &Record) -> Result<(), Failure> {
+fn check_size(record: &Record) -> Result<(), Failure> {
     let (key, bytes) = match record {
         Record::Put { key, value, .. } => (&**key, key.len() + value.len()),
-        Record::Response(answered) => (&b"(a response)"[..], 4 * size_of_answer(answered)),
+        Record::Response(response) => (&b"(a response)"[..], 4 * response_size(response)),
         Record::Registered { key, client_id, .. } => (&**key, client_id.len()),
         _ => return Ok(()),
     };

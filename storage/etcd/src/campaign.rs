@@ -9,12 +9,12 @@ use crate::client::Etcd;
 use crate::error::Failure;
 use crate::head::Head;
 use crate::keys::Keys;
-use crate::known::Known;
-use crate::lease::{Followed, Lease};
+use crate::known_head::KnownHead;
+use crate::lease::{HeadCheck, Lease};
 use crate::options::Options;
 use crate::role::{Leader, RoleSender, encode_leader};
 use crate::transaction::{self, Writes};
-use crate::wall;
+use crate::wall_clock;
 
 /// Result of a won election.
 #[derive(Debug)]
@@ -34,11 +34,11 @@ pub(crate) async fn run(
     keys: &Keys,
     options: &Options,
     role: &RoleSender,
-    known: &Known,
+    known: &KnownHead,
 ) -> Result<Option<Won>, Failure> {
-    let followed = Followed { keys: keys.clone(), known: known.clone() };
-    let lease = Lease::grant(etcd, options.lease, role.clone(), followed).await?;
-    let since = wall::now();
+    let head_check = HeadCheck { keys: keys.clone(), known: known.clone() };
+    let lease = Lease::grant(etcd, options.lease, role.clone(), head_check).await?;
+    let since = wall_clock::now();
     let (name, address) = (options.name.clone(), options.address.clone());
     let leader = encode_leader(&Leader { name, address, since });
     let claimed = async {
@@ -64,8 +64,8 @@ async fn claim(etcd: &Etcd, keys: &Keys, lease: &Lease) -> Result<Option<Chain>,
     let mut seen = head.ok_or_else(|| Failure::damaged(&keys.head()))?;
     loop {
         let epoch = seen.epoch;
-        let mut chain = Chain::claim(seen, lease.id(), wall::now());
-        match transaction::run(etcd, keys, lease, &mut chain, &Writes::default()).await? {
+        let mut chain = Chain::claim(seen, lease.id(), wall_clock::now());
+        match transaction::send(etcd, keys, lease, &mut chain, &Writes::default()).await? {
             Verdict::Done => return Ok(Some(chain)),
             // The former leader has committed since then. It can do so until the claim.
             Verdict::Deposed { by } if by.epoch == epoch => seen = by,

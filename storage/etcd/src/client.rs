@@ -18,7 +18,7 @@ use crate::options::Options;
 
 /// Maximum size of a message from etcd. The default of the client library is too small for a page
 /// of keys.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// Interval of pings, and the time after which a connection without a reply is closed. etcd closes
 /// connections that ping more often than every 5 s.
@@ -63,12 +63,12 @@ struct Members {
 
 struct Member {
     url: String,
-    calls: OnceCell<Calls>,
+    clients: OnceCell<MemberClients>,
 }
 
 /// Clients of one member.
 #[derive(Clone)]
-struct Calls {
+struct MemberClients {
     kv: KvClient,
     lease: LeaseClient,
     watch: WatchClient,
@@ -109,7 +109,7 @@ impl Etcd {
         if let Some(tls) = &options.tls {
             connect = connect.with_tls(crate::certificates::read(tls)?);
         }
-        let member = |url: &String| Member { url: url.clone(), calls: OnceCell::new() };
+        let member = |url: &String| Member { url: url.clone(), clients: OnceCell::new() };
         Ok(Self(Arc::new(Members {
             members: options.endpoints.iter().map(member).collect(),
             current: AtomicUsize::new(0),
@@ -139,15 +139,15 @@ impl Etcd {
     pub(crate) async fn find(&self, keys: &[Vec<u8>]) -> Result<Found, Failure> {
         let gets = keys.iter().map(|key| TxnOp::get(key.clone(), None));
         let reply = self.txn(Txn::new().and_then(gets.collect::<Vec<_>>()), self.0.timeout).await?;
-        let entries = found(&reply);
+        let entries = get_results(&reply);
         let revision = reply.header().map_or(0, etcd_client::ResponseHeader::revision);
         Ok(Found { entries, revision })
     }
 
     /// Returns whether this range contains a key.
-    pub(crate) async fn any(&self, (from, end): (Vec<u8>, Vec<u8>)) -> Result<bool, Failure> {
+    pub(crate) async fn has_keys(&self, (from, end): (Vec<u8>, Vec<u8>)) -> Result<bool, Failure> {
         let options = GetOptions::new().with_range(end).with_limit(1).with_keys_only();
-        let get = async |mut calls: Calls| calls.kv.get(from, Some(options)).await;
+        let get = async |mut clients: MemberClients| clients.kv.get(from, Some(options)).await;
         let found = self.call(self.0.timeout, get).await?;
         Ok(!found.kvs().is_empty())
     }
@@ -160,14 +160,14 @@ impl Etcd {
         revision: i64,
     ) -> Result<Page, Failure> {
         let options = GetOptions::new().with_range(end).with_limit(limit).with_revision(revision);
-        let get = async |mut calls: Calls| calls.kv.get(from, Some(options)).await;
+        let get = async |mut clients: MemberClients| clients.kv.get(from, Some(options)).await;
         let mut found = self.call(PAGE_TIMEOUT, get).await?;
         Ok(Page { more: found.more(), entries: found.take_kvs() })
     }
 
     /// Sends a transaction once. It may take effect even if this returns an error.
     pub(crate) async fn txn(&self, txn: Txn, timeout: Duration) -> Result<TxnResponse, Failure> {
-        self.call(timeout, async |mut calls: Calls| calls.kv.txn(txn).await).await
+        self.call(timeout, async |mut clients: MemberClients| clients.kv.txn(txn).await).await
     }
 
     /// Puts this key with a lease, unless it exists with another lease. Returns whether it has this
@@ -185,7 +185,7 @@ impl Etcd {
             .and_then([TxnOp::put(key, &value[..], Some(options.clone()))])
             .or_else([TxnOp::get(key, None)]);
         let reply = self.txn(txn, self.0.timeout).await?;
-        let Some(entry) = found(&reply).into_iter().flatten().next() else {
+        let Some(entry) = get_results(&reply).into_iter().flatten().next() else {
             return Ok(reply.succeeded());
         };
         if entry.lease() != 0 {
@@ -206,21 +206,22 @@ impl Etcd {
             .with_start_revision(revision)
             .with_progress_notify()
             .with_fragment();
-        let watch = async |mut calls: Calls| calls.watch.watch(from, Some(options)).await;
+        let watch =
+            async |mut clients: MemberClients| clients.watch.watch(from, Some(options)).await;
         self.call(self.0.timeout, watch).await
     }
 
     /// Requests a lease. Returns its id, and the time for which etcd grants it.
     pub(crate) async fn grant(&self, ttl: Duration) -> Result<(i64, Duration), Failure> {
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
-        let grant = async |mut calls: Calls| calls.lease.grant(seconds, None).await;
+        let grant = async |mut clients: MemberClients| clients.lease.grant(seconds, None).await;
         let granted = self.call(self.0.timeout, grant).await?;
         Ok((granted.id(), Duration::from_secs(granted.ttl().unsigned_abs())))
     }
 
     /// Renews a lease; returns `false` if it does not exist any more.
     pub(crate) async fn renew(&self, id: i64, timeout: Duration) -> Result<bool, Failure> {
-        let renew = async |mut calls: Calls| match calls.lease.keep_alive(id).await {
+        let renew = async |mut clients: MemberClients| match clients.lease.keep_alive(id).await {
             Err(Error::LeaseKeepAliveError(text)) if is_lease_gone(&text) => Ok(false),
             renewed => renewed.map(|_| true),
         };
@@ -229,7 +230,7 @@ impl Etcd {
 
     /// Revokes a lease, which deletes the keys attached to it.
     pub(crate) async fn revoke(&self, id: i64) -> Result<(), Failure> {
-        let revoke = async |mut calls: Calls| match calls.lease.revoke(id).await {
+        let revoke = async |mut clients: MemberClients| match clients.lease.revoke(id).await {
             Err(Error::GRpcStatus(status)) if i32::from(status.code()) == NOT_FOUND => Ok(()),
             revoked => revoked.map(|_| ()),
         };
@@ -238,8 +239,9 @@ impl Etcd {
 
     /// Returns the remaining time of a lease; zero if it does not exist.
     pub(crate) async fn lease_left(&self, id: i64) -> Result<Duration, Failure> {
-        let ask = async |mut calls: Calls| calls.lease.time_to_live(id, None).await;
-        let seconds = self.call(self.0.timeout, ask).await?.ttl();
+        let time_to_live =
+            async |mut clients: MemberClients| clients.lease.time_to_live(id, None).await;
+        let seconds = self.call(self.0.timeout, time_to_live).await?.ttl();
         Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
     }
 
@@ -248,13 +250,13 @@ impl Etcd {
     pub(crate) async fn health(&self) -> (Vec<String>, Vec<String>) {
         let (mut alarms, mut silent) = (Vec::new(), Vec::new());
         for member in &self.0.members {
-            let asked = async {
-                let calls = Calls::connect(&member.url, &self.0.connect).await?;
-                calls.maintenance.clone().status().await?;
-                calls.maintenance.clone().alarm(AlarmAction::Get, AlarmType::None, None).await
+            let request = async {
+                let clients = MemberClients::connect(&member.url, &self.0.connect).await?;
+                clients.maintenance.clone().status().await?;
+                clients.maintenance.clone().alarm(AlarmAction::Get, AlarmType::None, None).await
             };
-            match self.within(self.0.timeout, asked).await {
-                Ok(answer) => alarms.extend(answer.alarms().iter().map(|alarm| {
+            match self.with_timeout(self.0.timeout, request).await {
+                Ok(response) => alarms.extend(response.alarms().iter().map(|alarm| {
                     let kind = match alarm.alarm() {
                         AlarmType::Nospace => "NOSPACE",
                         AlarmType::Corrupt => "CORRUPT",
@@ -273,23 +275,24 @@ impl Etcd {
     }
 
     pub(crate) fn failure(&self, error: &Error) -> Failure {
-        Failure::of(error, &self.0.endpoints, &self.0.prefix)
+        Failure::from_client(error, &self.0.endpoints, &self.0.prefix)
     }
 
     /// Calls the current member. After a transient failure, the next call goes to the next member.
     async fn call<T>(
         &self,
         timeout: Duration,
-        call: impl AsyncFnOnce(Calls) -> Result<T, Error>,
+        call: impl AsyncFnOnce(MemberClients) -> Result<T, Error>,
     ) -> Result<T, Failure> {
         let Members { members, current, connect, .. } = &*self.0;
         let turn = current.load(Ordering::Relaxed);
         let called = async {
             let member = members.get(turn % members.len().max(1));
             let member = member.ok_or_else(|| Failure::Other("no endpoint".to_owned()))?;
-            let connect = member.calls.get_or_try_init(|| Calls::connect(&member.url, connect));
-            let calls = self.within(LOGIN_TIMEOUT.max(timeout), connect).await?;
-            self.within(timeout, call(calls.clone())).await
+            let connect =
+                member.clients.get_or_try_init(|| MemberClients::connect(&member.url, connect));
+            let clients = self.with_timeout(LOGIN_TIMEOUT.max(timeout), connect).await?;
+            self.with_timeout(timeout, call(clients.clone())).await
         };
         let called = called.await;
         if called.as_ref().is_err_and(Failure::is_transient) {
@@ -300,7 +303,7 @@ impl Etcd {
         called
     }
 
-    async fn within<T>(
+    async fn with_timeout<T>(
         &self,
         timeout: Duration,
         call: impl Future<Output = Result<T, Error>>,
@@ -315,21 +318,21 @@ impl Etcd {
     }
 }
 
-impl Calls {
+impl MemberClients {
     /// Creates the clients. Waits for a connection only if a user must log in.
     async fn connect(url: &str, options: &ConnectOptions) -> Result<Self, Error> {
         let client = Client::connect([url], Some(options.clone())).await?;
         Ok(Self {
-            kv: client.kv_client().max_decoding_message_size(ANSWER_BYTES_MAX),
+            kv: client.kv_client().max_decoding_message_size(MESSAGE_BYTES_MAX),
             lease: client.lease_client(),
             maintenance: client.maintenance_client(),
-            watch: client.watch_client().max_decoding_message_size(ANSWER_BYTES_MAX),
+            watch: client.watch_client().max_decoding_message_size(MESSAGE_BYTES_MAX),
         })
     }
 }
 
 /// Returns the results of the reads of a transaction, in their order.
-pub(crate) fn found(reply: &TxnResponse) -> Vec<Option<KeyValue>> {
+pub(crate) fn get_results(reply: &TxnResponse) -> Vec<Option<KeyValue>> {
     let reads = reply.op_responses().into_iter().filter_map(|done| match done {
         TxnOpResponse::Get(mut read) => Some(read.take_kvs().into_iter().next()),
         _ => None,

@@ -21,16 +21,16 @@ pub(crate) enum Entry {
     /// The layout has the supported version.
     Format,
     Head(Head),
-    /// Decoded by [`leader`], which needs the lease too.
+    /// Decoded by [`decode_leader_key`], which needs the lease too.
     Leader,
     /// A key that no store writes. It is ignored.
-    Stray,
+    Unknown,
     /// Record of an entry or a registration.
     Record(Record),
     /// Responses of one transaction, in order.
-    Answers {
+    Responses {
         number: u64,
-        answers: Vec<RecordedResponse>,
+        responses: Vec<RecordedResponse>,
     },
     Standby(StandbyStatus),
 }
@@ -39,9 +39,9 @@ pub(crate) enum Entry {
 ///
 /// # Errors
 /// [`Failure`] if a store does not write such a value, or if a later version wrote it.
-pub(crate) fn read(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Entry, Failure> {
+pub(crate) fn decode(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Entry, Failure> {
     let damaged = || Failure::damaged(key);
-    let Some(name) = keys.parse(key) else { return Ok(Entry::Stray) };
+    let Some(name) = keys.parse(key) else { return Ok(Entry::Unknown) };
     Ok(match name {
         Name::Format => {
             check_format(keys, value)?;
@@ -50,15 +50,15 @@ pub(crate) fn read(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Entry, Failu
         Name::Head => Entry::Head(Head::decode(value).ok_or_else(damaged)?),
         Name::Leader => Entry::Leader,
         Name::Standby { name } => {
-            presence::decode(name, value).map_or(Entry::Stray, Entry::Standby)
+            presence::decode(name, value).map_or(Entry::Unknown, Entry::Standby)
         }
-        Name::Answers { number } => {
-            let answer = |record| match record {
-                Record::Response(answered) => Ok(answered),
+        Name::Responses { number } => {
+            let response = |record| match record {
+                Record::Response(response) => Ok(response),
                 _ => Err(damaged()),
             };
-            let answers = records(keys, key, value)?.into_iter().map(answer);
-            Entry::Answers { number, answers: answers.collect::<Result<_, _>>()? }
+            let responses = records(keys, key, value)?.into_iter().map(response);
+            Entry::Responses { number, responses: responses.collect::<Result<_, _>>()? }
         }
         Name::Value { .. } | Name::Watch { .. } => {
             let mut records = records(keys, key, value)?.into_iter();
@@ -82,7 +82,7 @@ pub(crate) fn read(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Entry, Failu
 #[derive(Debug, PartialEq)]
 pub(crate) enum LeaderKey {
     /// This store leads.
-    Of(Leader),
+    Store(Leader),
     /// The key has no lease, so no store has written it. The next leader replaces it.
     Unleased,
     /// Another program has written the key. No store can lead before this lease ends.
@@ -90,10 +90,10 @@ pub(crate) enum LeaderKey {
 }
 
 /// Decodes the leader key.
-pub(crate) fn leader(kv: &KeyValue) -> LeaderKey {
+pub(crate) fn decode_leader_key(kv: &KeyValue) -> LeaderKey {
     match (kv.lease(), decode_leader(kv.value())) {
         (0, _) => LeaderKey::Unleased,
-        (_, Some(leader)) => LeaderKey::Of(leader),
+        (_, Some(leader)) => LeaderKey::Store(leader),
         (lease, None) => LeaderKey::Foreign(lease),
     }
 }
@@ -154,13 +154,13 @@ mod tests {
     fn record_at_the_wrong_key_is_damage() {
         let place = keys().value(b"on");
         let other = encode_records([&put(b"off")]);
-        assert_eq!(read(&keys(), &place, &other), Err(Failure::damaged(&place)));
+        assert_eq!(decode(&keys(), &place, &other), Err(Failure::damaged(&place)));
         let right = encode_records([&put(b"on")]);
-        assert_eq!(read(&keys(), &place, &right), Ok(Entry::Record(put(b"on"))));
+        assert_eq!(decode(&keys(), &place, &right), Ok(Entry::Record(put(b"on"))));
         let twice = encode_records([&put(b"on"), &put(b"on")]);
-        assert_eq!(read(&keys(), &place, &twice), Err(Failure::damaged(&place)));
-        for place in [place, keys().answers(7), keys().watch(b"on", "lamp").unwrap()] {
-            assert_eq!(read(&keys(), &place, &unwatched()), Err(Failure::damaged(&place)));
+        assert_eq!(decode(&keys(), &place, &twice), Err(Failure::damaged(&place)));
+        for place in [place, keys().responses(7), keys().watch(b"on", "lamp").unwrap()] {
+            assert_eq!(decode(&keys(), &place, &unwatched()), Err(Failure::damaged(&place)));
         }
     }
 
@@ -185,8 +185,8 @@ mod tests {
             let key = [b"/ss/shop/", places[place], &inside].concat();
             // Valid records first, so that the bytes after their checksum are decoded too.
             let value = if is_records { [&unwatched()[..], &value].concat() } else { value };
-            let _ = read(&keys(), &key, &value);
-            let _ = read(&keys(), &inside, &value);
+            let _ = decode(&keys(), &key, &value);
+            let _ = decode(&keys(), &inside, &value);
         }
 
         #[test]
@@ -195,7 +195,7 @@ mod tests {
             let mut bytes = encode_records([&put(b"on")]);
             let at = at % bytes.len();
             bytes[at] ^= change;
-            prop_assert!(read(&keys(), &place, &bytes).is_err());
+            prop_assert!(decode(&keys(), &place, &bytes).is_err());
         }
     }
 }

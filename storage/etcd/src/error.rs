@@ -155,7 +155,7 @@ impl Failure {
     }
 
     /// Classifies an error of the client library.
-    pub(crate) fn of(error: &Error, endpoints: &str, prefix: &str) -> Self {
+    pub(crate) fn from_client(error: &Error, endpoints: &str, prefix: &str) -> Self {
         let Error::GRpcStatus(status) = error else {
             let (endpoints, reason) = (endpoints.into(), chain(error));
             return match error {

@@ -30,7 +30,7 @@ impl Head {
     }
 
     /// Returns the position in the chain, which increases with each transaction and each leader.
-    pub(crate) const fn place(&self) -> (u64, u64) {
+    pub(crate) const fn position(&self) -> (u64, u64) {
         (self.epoch, self.sequence)
     }
 

@@ -8,7 +8,6 @@ use statestore_tokio::service::{Commit, Journal};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::answers::Answers;
 use crate::batch::Parts;
 use crate::campaign::{self, Won};
 use crate::chain::{Chain, Verdict};
@@ -16,13 +15,14 @@ use crate::client::Etcd;
 use crate::entry::{self, LeaderKey};
 use crate::error::{Failure, OptionsError};
 use crate::keys::Keys;
-use crate::known::Known;
-use crate::leadership::{Held, Leadership, ended};
+use crate::known_head::KnownHead;
+use crate::leadership::{HeldLease, Leadership, role_after};
 use crate::options::Options;
+use crate::response_log::ResponseLog;
 use crate::role::{Role, RoleSender, RoleWatch};
 use crate::standby::{Goal, Standby, Step};
 use crate::transaction::{self, Writes};
-use crate::wall;
+use crate::wall_clock;
 
 /// A journal in etcd. See the [crate documentation](crate).
 ///
@@ -51,8 +51,8 @@ enum Phase {
 /// Writes the transactions of a leader.
 struct Writer {
     chain: Chain,
-    answers: Answers,
-    began: Instant,
+    response_log: ResponseLog,
+    started: Instant,
 }
 
 impl EtcdJournal {
@@ -66,7 +66,7 @@ impl EtcdJournal {
         Ok(Self {
             keys: Keys::new(&options.prefix),
             options,
-            leadership: Leadership::new(role.clone(), Known::default()),
+            leadership: Leadership::new(role.clone(), KnownHead::default()),
             role,
             phase: Phase::Unopened,
         })
@@ -119,7 +119,7 @@ impl EtcdJournal {
                     let standby = Standby::open(&self.options, &self.keys, role, known).await?;
                     self.phase = Phase::Standby(Box::new(standby));
                 }
-                Phase::Standby(mut standby) => match standby.next(Goal::Free).await? {
+                Phase::Standby(mut standby) => match standby.next(Goal::NoLeader).await? {
                     Step::Records(records) => {
                         self.phase = Phase::Standby(standby);
                         return Ok(Some(records));
@@ -135,7 +135,7 @@ impl EtcdJournal {
                                 self.phase = Phase::CatchingUp(standby, won);
                                 return Ok(Some(records));
                             }
-                            Step::Reached => return Ok(Some(self.lead(*standby, won))),
+                            Step::Reached => return Ok(Some(self.begin_leading(*standby, won))),
                         },
                         // No transaction has used this lease but the claim.
                         Err(_) => {
@@ -165,7 +165,7 @@ impl EtcdJournal {
                 if failure.is_transient()
                     || matches!(failure, Failure::Lost(_) | Failure::NoSpace) =>
             {
-                standby.rest(&failure).await;
+                standby.back_off(&failure).await;
             }
             Err(failure) => return Err(failure),
         }
@@ -180,17 +180,17 @@ impl EtcdJournal {
 
     /// Begins to lead. All records up to the claim were returned; returns the last one, which
     /// restores the clock.
-    fn lead(&mut self, standby: Standby, won: Won) -> Vec<Record> {
+    fn begin_leading(&mut self, standby: Standby, won: Won) -> Vec<Record> {
         let Won { lease, chain, since } = won;
         let epoch = chain.head().epoch;
         let issued = chain.head().clock.clone().map(|version| Record::Issued { version });
-        self.leadership.known().see(chain.head());
+        self.leadership.known().observe(chain.head());
         self.leadership.hold(standby.etcd().clone(), lease);
-        let mut answers = standby.into_answers();
-        answers.restart();
-        self.phase = Phase::Leading(Writer { chain, answers, began: Instant::now() });
+        let mut response_log = standby.into_response_log();
+        response_log.restart();
+        self.phase = Phase::Leading(Writer { chain, response_log, started: Instant::now() });
         info!(epoch, prefix = self.options.prefix, "leading");
-        self.role.tell(Role::Leading { since, epoch });
+        self.role.set(Role::Leading { since, epoch });
         // The lease may have been lost before the role was set.
         if let Some(Err(failure)) = self.leadership.held().map(|held| held.lease.left()) {
             self.role.lose(failure.to_string());
@@ -204,12 +204,12 @@ impl EtcdJournal {
                 "a commit is only possible after loading and before the first failure".to_owned(),
             ));
         };
-        let _passage = self.leadership.pass().await;
+        let _commit_lock = self.leadership.lock_commits().await;
         let Some(held) = self.leadership.held() else {
             return Err(Failure::Lost("resigned".to_owned()));
         };
         let written = writer.commit(&held, &self.keys, records).await;
-        self.leadership.known().see(writer.chain.head());
+        self.leadership.known().observe(writer.chain.head());
         written
     }
 }
@@ -217,7 +217,7 @@ impl EtcdJournal {
 impl Writer {
     async fn commit(
         &mut self,
-        held: &Held,
+        held: &HeldLease,
         keys: &Keys,
         records: Vec<Record>,
     ) -> Result<(), Failure> {
@@ -228,23 +228,27 @@ impl Writer {
             return self.transact(held, keys, &Writes::default()).await;
         }
         while let Some(part) = next {
-            let place = part
-                .answers
-                .as_ref()
-                .map(|(bytes, kept)| self.answers.place(self.began.elapsed(), bytes.len(), *kept));
-            self.chain.begin(part.clock.clone(), wall::now());
-            self.transact(held, keys, &Writes { part, place }).await?;
+            let slot = part.responses.as_ref().map(|(bytes, retention)| {
+                self.response_log.append(self.started.elapsed(), bytes.len(), *retention)
+            });
+            self.chain.begin(part.clock.clone(), wall_clock::now());
+            self.transact(held, keys, &Writes { part, slot }).await?;
             next = parts.next(keys);
         }
         Ok(())
     }
 
-    async fn transact(&mut self, held: &Held, keys: &Keys, writes: &Writes) -> Result<(), Failure> {
-        let Held { etcd, lease } = held;
-        match transaction::run(etcd, keys, lease, &mut self.chain, writes).await? {
+    async fn transact(
+        &mut self,
+        held: &HeldLease,
+        keys: &Keys,
+        writes: &Writes,
+    ) -> Result<(), Failure> {
+        let HeldLease { etcd, lease } = held;
+        match transaction::send(etcd, keys, lease, &mut self.chain, writes).await? {
             Verdict::Done => Ok(()),
             Verdict::Deposed { by } => {
-                let leader = leader(etcd, keys).await;
+                let leader = leader_name(etcd, keys).await;
                 let epoch = by.epoch;
                 Err(Failure::Deposed(format!("{leader} leads in epoch {epoch}")))
             }
@@ -259,14 +263,14 @@ impl Writer {
 impl Journal for EtcdJournal {
     async fn load(&mut self) -> Result<Option<Vec<Record>>, JournalError> {
         let step = self.step().await;
-        Ok(step.inspect_err(|failure| self.role.tell(ended(failure)))?)
+        Ok(step.inspect_err(|failure| self.role.set(role_after(failure)))?)
     }
 
     async fn commit(&mut self, commit: Commit) -> Result<(), JournalError> {
         let written = self.write(commit.records).await;
         if let Err(failure) = &written {
             self.phase = Phase::Ended;
-            self.role.tell(ended(failure));
+            self.role.set(role_after(failure));
         }
         Ok(written?)
     }
@@ -288,11 +292,11 @@ impl fmt::Debug for EtcdJournal {
 }
 
 /// Returns the name of the leader, for a message.
-async fn leader(etcd: &Etcd, keys: &Keys) -> String {
+async fn leader_name(etcd: &Etcd, keys: &Keys) -> String {
     let found = etcd.find(&[keys.leader()]).await.ok();
     let kv = found.and_then(|found| found.entries.into_iter().next().flatten());
-    match kv.as_ref().map(entry::leader) {
-        Some(LeaderKey::Of(leader)) => format!("{:?}", leader.name),
+    match kv.as_ref().map(entry::decode_leader_key) {
+        Some(LeaderKey::Store(leader)) => format!("{:?}", leader.name),
         _ => "another store".to_owned(),
     }
 }

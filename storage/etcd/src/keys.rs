@@ -15,7 +15,7 @@ const HEAD: &[u8] = b"head";
 const LEADER: &[u8] = b"leader";
 const VALUE: &[u8] = b"k/";
 const WATCH: &[u8] = b"w/";
-const ANSWERS: &[u8] = b"a/";
+const RESPONSES: &[u8] = b"a/";
 const STANDBY: &[u8] = b"s/";
 /// End of the range of all standbys.
 const STANDBY_END: &[u8] = b"s0";
@@ -37,7 +37,7 @@ pub(crate) enum Name<'a> {
     Leader,
     Value { key: &'a [u8] },
     Watch { key: &'a [u8], client: &'a str },
-    Answers { number: u64 },
+    Responses { number: u64 },
     Standby { name: &'a str },
 }
 
@@ -82,8 +82,8 @@ impl Keys {
         Some(self.join(&[WATCH, &len.to_be_bytes(), key, client.as_bytes()]))
     }
 
-    pub(crate) fn answers(&self, number: u64) -> Vec<u8> {
-        self.join(&[ANSWERS, format!("{number:0DIGITS$x}").as_bytes()])
+    pub(crate) fn responses(&self, number: u64) -> Vec<u8> {
+        self.join(&[RESPONSES, format!("{number:0DIGITS$x}").as_bytes()])
     }
 
     pub(crate) fn standby(&self, name: &str) -> Vec<u8> {
@@ -108,8 +108,8 @@ impl Keys {
             // A store rejects empty keys.
             return (!key.is_empty()).then_some(Name::Value { key });
         }
-        if let Some(digits) = inside.strip_prefix(ANSWERS) {
-            return number(digits).map(|number| Name::Answers { number });
+        if let Some(digits) = inside.strip_prefix(RESPONSES) {
+            return number(digits).map(|number| Name::Responses { number });
         }
         if let Some(name) = inside.strip_prefix(STANDBY) {
             return core::str::from_utf8(name).ok().map(|name| Name::Standby { name });
@@ -125,7 +125,7 @@ impl Keys {
     }
 }
 
-/// Parses a number in exactly the form of [`Keys::answers`].
+/// Parses a number in exactly the form of [`Keys::responses`].
 fn number(digits: &[u8]) -> Option<u64> {
     let is_lower = |digit: &u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
     if digits.len() != DIGITS || !digits.iter().all(is_lower) {
@@ -151,7 +151,7 @@ mod tests {
             Name::Leader => keys().leader(),
             Name::Value { key } => keys().value(key),
             Name::Watch { key, client } => keys().watch(key, client).unwrap(),
-            Name::Answers { number } => keys().answers(number),
+            Name::Responses { number } => keys().responses(number),
             Name::Standby { name } => keys().standby(name),
         }
     }
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn keys_have_the_documented_form() {
         assert_eq!(keys().value(b"a/b"), b"/ss/shop/k/a/b");
-        assert_eq!(keys().answers(255), b"/ss/shop/a/00000000000000ff");
+        assert_eq!(keys().responses(255), b"/ss/shop/a/00000000000000ff");
         assert_eq!(keys().watch(b"on", "lamp").unwrap(), b"/ss/shop/w/\0\0\0\x02onlamp");
         assert_eq!(keys().range(), (b"/ss/shop/".to_vec(), b"/ss/shop0".to_vec()));
     }
@@ -173,7 +173,7 @@ mod tests {
                 Name::Leader,
                 Name::Value { key: &key },
                 Name::Watch { key: &key, client: &client },
-                Name::Answers { number },
+                Name::Responses { number },
                 Name::Standby { name: &client },
             ];
             let (first, end) = keys().range();
@@ -188,7 +188,7 @@ mod tests {
 
         #[test]
         fn any_bytes_parse_as_at_most_one_key(inside: Vec<u8>, place in 0..5_usize) {
-            let head: &[u8] = [b"".as_slice(), VALUE, WATCH, ANSWERS, STANDBY][place];
+            let head: &[u8] = [b"".as_slice(), VALUE, WATCH, RESPONSES, STANDBY][place];
             let key = [b"/ss/shop/", head, &inside].concat();
             if let Some(name) = keys().parse(&key) {
                 prop_assert_eq!(written(name), key);

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use statestore_tokio::JournalError;
-use tokio::sync::Mutex as Gate;
-use tokio::sync::MutexGuard as Passage;
+use tokio::sync::Mutex as CommitMutex;
+use tokio::sync::MutexGuard as CommitLock;
 
 use crate::client::Etcd;
 use crate::error::Failure;
-use crate::known::Known;
+use crate::known_head::KnownHead;
 use crate::lease::Lease;
 use crate::role::{Role, RoleSender};
 
@@ -18,22 +18,27 @@ pub struct Leadership(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    held: Mutex<Option<Arc<Held>>>,
+    held: Mutex<Option<Arc<HeldLease>>>,
     /// Locked during a commit.
-    gate: Gate<()>,
+    commits: CommitMutex<()>,
     role: RoleSender,
-    known: Known,
+    known: KnownHead,
 }
 
 /// The lease of the leader, and the etcd that has granted it.
-pub(crate) struct Held {
+pub(crate) struct HeldLease {
     pub(crate) etcd: Etcd,
     pub(crate) lease: Lease,
 }
 
 impl Leadership {
-    pub(crate) fn new(role: RoleSender, known: Known) -> Self {
-        Self(Arc::new(Inner { held: Mutex::default(), gate: Gate::default(), role, known }))
+    pub(crate) fn new(role: RoleSender, known: KnownHead) -> Self {
+        Self(Arc::new(Inner {
+            held: Mutex::default(),
+            commits: CommitMutex::default(),
+            role,
+            known,
+        }))
     }
 
     /// Returns whether no other store can lead now: the last successful renewal was sent less than
@@ -55,28 +60,28 @@ impl Leadership {
     /// # Errors
     /// [`JournalError`] if etcd does not confirm that the lease is revoked. The lease then expires.
     pub async fn resign(&self) -> Result<(), JournalError> {
-        let _passage = self.pass().await;
+        let _commit_lock = self.lock_commits().await;
         let Some(held) = self.lock().take() else { return Ok(()) };
-        self.0.role.tell(Role::Lost { reason: "resigned".to_owned() });
+        self.0.role.set(Role::Lost { reason: "resigned".to_owned() });
         held.lease.revoke(&held.etcd).await.map_err(JournalError::from)
     }
 
     /// Returns the latest head that was seen.
-    pub(crate) fn known(&self) -> &Known {
+    pub(crate) fn known(&self) -> &KnownHead {
         &self.0.known
     }
 
     /// Waits for the current commit, and blocks the next one until the result is dropped.
-    pub(crate) async fn pass(&self) -> Passage<'_, ()> {
-        self.0.gate.lock().await
+    pub(crate) async fn lock_commits(&self) -> CommitLock<'_, ()> {
+        self.0.commits.lock().await
     }
 
-    pub(crate) fn held(&self) -> Option<Arc<Held>> {
+    pub(crate) fn held(&self) -> Option<Arc<HeldLease>> {
         self.lock().clone()
     }
 
     pub(crate) fn hold(&self, etcd: Etcd, lease: Lease) {
-        *self.lock() = Some(Arc::new(Held { etcd, lease }));
+        *self.lock() = Some(Arc::new(HeldLease { etcd, lease }));
     }
 
     /// Stops renewing the lease, because the store was dropped. [`resign`](Self::resign) can still
@@ -85,23 +90,23 @@ impl Leadership {
         if let Some(held) = self.held() {
             held.lease.stop();
         }
-        self.0.role.tell(Role::Lost { reason: "the store has ended".to_owned() });
+        self.0.role.set(Role::Lost { reason: "the store has ended".to_owned() });
     }
 
     /// The lock cannot be poisoned in an invalid state, because no operation under it panics.
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Held>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<HeldLease>>> {
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl std::fmt::Debug for Held {
+impl std::fmt::Debug for HeldLease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Held").field("lease", &self.lease).finish_non_exhaustive()
+        f.debug_struct("HeldLease").field("lease", &self.lease).finish_non_exhaustive()
     }
 }
 
 /// Returns the role after a failure.
-pub(crate) fn ended(failure: &Failure) -> Role {
+pub(crate) fn role_after(failure: &Failure) -> Role {
     match failure {
         Failure::Deposed(reason) => Role::Deposed { reason: reason.clone() },
         failure if failure.may_pass() => Role::Lost { reason: failure.to_string() },

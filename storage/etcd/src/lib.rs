@@ -121,20 +121,20 @@
 //! `libprotobuf-dev` on Debian.
 #![forbid(unsafe_code)]
 
-mod answers;
 mod batch;
+mod boot_clock;
 mod campaign;
 #[cfg(feature = "tls")]
 mod certificates;
 mod chain;
 mod client;
-mod clock;
 mod entry;
 mod error;
+mod foreign_keys;
 mod head;
 mod journal;
 mod keys;
-mod known;
+mod known_head;
 mod leadership;
 mod lease;
 mod leased_link;
@@ -142,15 +142,15 @@ mod limits;
 mod options;
 mod presence;
 mod reader;
+mod response_log;
 mod role;
+#[cfg(test)]
+mod simulation;
 mod skew;
 mod standby;
-mod strangers;
 mod survey;
 mod transaction;
-mod wall;
-#[cfg(test)]
-mod world;
+mod wall_clock;
 
 pub use error::OptionsError;
 pub use journal::EtcdJournal;

@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use etcd_client::KeyValue;
 use statestore_proto::store::{Record, RecordedResponse};
 
-use crate::answers::Answers;
 use crate::client::Etcd;
 use crate::entry::{self, Entry};
 use crate::error::Failure;
+use crate::foreign_keys::ForeignKeys;
 use crate::head::Head;
 use crate::keys::Keys;
-use crate::strangers::Strangers;
+use crate::response_log::ResponseLog;
 
 /// Number of keys in the first page, before the size of values is known.
 const FIRST_PAGE: i64 = 1_000;
@@ -28,7 +28,7 @@ const PAGE_BYTES: usize = 16 << 20;
 const PORTION_BYTES: usize = 256 << 10;
 
 /// Number of responses that are returned at once.
-const PORTION_ANSWERS: usize = 1_000;
+const PORTION_RESPONSES: usize = 1_000;
 
 /// Reads all keys of the store at one revision.
 pub(crate) struct Reader {
@@ -39,7 +39,7 @@ pub(crate) struct Reader {
     page: std::vec::IntoIter<KeyValue>,
     contents: Contents,
     /// Responses, which are returned at the end, sorted in the order in which they were given.
-    answered: Vec<RecordedResponse>,
+    responses: Vec<RecordedResponse>,
 }
 
 /// Everything that was read besides records.
@@ -49,7 +49,7 @@ pub(crate) struct Contents {
     pub(crate) has_format: bool,
     pub(crate) head: Option<Head>,
     pub(crate) leader: Option<KeyValue>,
-    pub(crate) answers: Answers,
+    pub(crate) response_log: ResponseLog,
     /// Keys of all entries and registrations.
     pub(crate) names: BTreeSet<Box<[u8]>>,
 }
@@ -63,7 +63,7 @@ impl Reader {
             limit: FIRST_PAGE,
             page: Vec::new().into_iter(),
             contents: Contents { revision, ..Contents::default() },
-            answered: Vec::new(),
+            responses: Vec::new(),
         }
     }
 
@@ -72,23 +72,23 @@ impl Reader {
         &mut self,
         etcd: &Etcd,
         keys: &Keys,
-        strangers: &mut Strangers,
+        foreign_keys: &mut ForeignKeys,
     ) -> Result<Option<Vec<Record>>, Failure> {
         loop {
             // A portion that consists of responses alone contains no records.
             while self.page.len() > 0 {
-                let portion = self.portion(keys, strangers)?;
+                let portion = self.portion(keys, foreign_keys)?;
                 if !portion.is_empty() {
                     return Ok(Some(portion));
                 }
             }
             let Some(from) = self.from.clone() else { break };
-            self.turn(etcd, keys, from).await?;
+            self.read_page(etcd, keys, from).await?;
         }
         // Sorted latest first, so that portions can be split off at the end.
-        self.answered.sort_by_key(|answered| Reverse(answered.order));
-        let rest = self.answered.len().saturating_sub(PORTION_ANSWERS);
-        let portion = self.answered.split_off(rest);
+        self.responses.sort_by_key(|response| Reverse(response.order));
+        let rest = self.responses.len().saturating_sub(PORTION_RESPONSES);
+        let portion = self.responses.split_off(rest);
         let portion: Vec<Record> = portion.into_iter().rev().map(Record::Response).collect();
         Ok((!portion.is_empty()).then_some(portion))
     }
@@ -99,7 +99,7 @@ impl Reader {
     }
 
     /// Reads the next page.
-    async fn turn(&mut self, etcd: &Etcd, keys: &Keys, from: Vec<u8>) -> Result<(), Failure> {
+    async fn read_page(&mut self, etcd: &Etcd, keys: &Keys, from: Vec<u8>) -> Result<(), Failure> {
         let range = (from, keys.range().1);
         let page = match etcd.page(range, self.limit, self.revision).await {
             Err(failure) if failure.is_too_long() && self.limit > 1 => {
@@ -119,21 +119,29 @@ impl Reader {
     }
 
     /// Decodes the next part of the current page.
-    fn portion(&mut self, keys: &Keys, strangers: &mut Strangers) -> Result<Vec<Record>, Failure> {
+    fn portion(
+        &mut self,
+        keys: &Keys,
+        foreign_keys: &mut ForeignKeys,
+    ) -> Result<Vec<Record>, Failure> {
         let (mut records, mut bytes) = (Vec::new(), 0);
         while bytes < PORTION_BYTES {
             let Some(kv) = self.page.next() else { break };
             bytes += kv.key().len() + kv.value().len();
-            match entry::read(keys, kv.key(), kv.value())? {
+            match entry::decode(keys, kv.key(), kv.value())? {
                 Entry::Standby(_) => {}
-                Entry::Stray => strangers.stray(kv.key()),
+                Entry::Unknown => foreign_keys.warn_ignored(kv.key()),
                 Entry::Format => self.contents.has_format = true,
                 Entry::Head(head) => self.contents.head = Some(head),
                 Entry::Leader => self.contents.leader = Some(kv),
-                Entry::Answers { number, answers } => {
-                    let kept = answers.iter().map(|answered| answered.retention).max();
-                    self.contents.answers.found(number, kv.value().len(), kept.unwrap_or_default());
-                    self.answered.extend(answers);
+                Entry::Responses { number, responses } => {
+                    let retention = responses.iter().map(|response| response.retention).max();
+                    self.contents.response_log.insert(
+                        number,
+                        kv.value().len(),
+                        retention.unwrap_or_default(),
+                    );
+                    self.responses.extend(responses);
                 }
                 Entry::Record(record) => {
                     self.contents.names.insert(kv.key().into());

@@ -125,7 +125,7 @@ impl RoleSender {
     }
 
     /// Sets the role, unless the last one was final or the same.
-    pub(crate) fn tell(&self, role: Role) {
+    pub(crate) fn set(&self, role: Role) {
         self.0.send_if_modified(|last| {
             let is_change = !last.is_final() && *last != role;
             if is_change {
@@ -169,9 +169,9 @@ mod tests {
     fn final_role_is_not_replaced() {
         let sender = RoleSender::new();
         let mut watch = sender.watch();
-        sender.tell(Role::Leading { since: UnixTime::from_millis(1), epoch: 2 });
-        sender.tell(Role::Lost { reason: "first".into() });
-        sender.tell(Role::Deposed { reason: "second".into() });
+        sender.set(Role::Leading { since: UnixTime::from_millis(1), epoch: 2 });
+        sender.set(Role::Lost { reason: "first".into() });
+        sender.set(Role::Deposed { reason: "second".into() });
         assert_eq!(watch.current(), Role::Lost { reason: "first".into() });
     }
 

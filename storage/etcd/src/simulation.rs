@@ -13,7 +13,7 @@ use statestore_proto::message::{Command, Condition, Expiry};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_testkit::machines::ask::{Ask, Sent as StorePacket};
 
-use self::check::{Op, What};
+use self::check::{Kind, Op};
 use self::etcd::{Etcd, Txn};
 use self::member::Member;
 use crate::chain::Outcome;
@@ -27,8 +27,8 @@ const LEASE: u64 = 2_000;
 const END: u64 = 40_000;
 
 /// Milliseconds after which a client sends its request again, and after which it gives up.
-const AGAIN: u64 = 150;
-const GIVES_UP: u64 = 1_900;
+const RESEND_AFTER: u64 = 150;
+const GIVE_UP_AFTER: u64 = 1_900;
 
 /// Message expiry of requests in seconds. Stores retain responses for twice this time.
 const EXPIRY: u32 = 2;
@@ -44,7 +44,7 @@ enum Twin {
     /// A leader does not restore the clock of its predecessor.
     NoClock,
     /// Standbys do not restore responses.
-    NoAnswers,
+    NoResponses,
 }
 
 /// A message in transit or a timer.
@@ -57,7 +57,7 @@ enum Event {
     /// A request sent to a member.
     Request { member: usize, op: usize },
     /// A response sent to a client.
-    Answer { op: usize, payload: String, version: Option<String> },
+    Response { op: usize, payload: String, version: Option<String> },
     /// Step of a member.
     Member(usize),
     /// Step of a client.
@@ -85,7 +85,7 @@ impl Net {
     }
 }
 
-struct World {
+struct Simulation {
     rng: Rng,
     twin: Twin,
     /// Percentage of transactions and replies that are lost, and of transactions that arrive twice.
@@ -102,7 +102,7 @@ struct World {
     members: Vec<Member>,
     ops: Vec<Op>,
     /// Current request of each client.
-    asking: Vec<Option<usize>>,
+    current: Vec<Option<usize>>,
 }
 
 fn now(millis: u64, offset: i64) -> Now {
@@ -110,7 +110,7 @@ fn now(millis: u64, offset: i64) -> Now {
     Now::new(Instant::from_millis(millis), UnixTime::from_millis(unix))
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64, twin: Twin) -> Self {
         let mut rng = Rng::with_seed(seed);
         let mut net = Net::default();
@@ -136,7 +136,7 @@ impl World {
             etcd: Etcd::new(twin != Twin::NoCompare),
             members,
             ops: Vec::new(),
-            asking: vec![None; clients],
+            current: vec![None; clients],
             rng,
         }
     }
@@ -144,15 +144,15 @@ impl World {
     fn run(mut self) -> (Vec<Op>, Etcd) {
         while let Some((at, event)) = self.net.next() {
             // Requests that were sent before the end can still get their responses.
-            if at > END + GIVES_UP {
+            if at > END + GIVE_UP_AFTER {
                 break;
             }
-            self.take(at, event);
+            self.handle(at, event);
         }
         (self.ops, self.etcd)
     }
 
-    fn take(&mut self, at: u64, event: Event) {
+    fn handle(&mut self, at: u64, event: Event) {
         match event {
             Event::Txn { member, turn, txn } => {
                 let outcome = self.etcd.transact(at, &txn);
@@ -171,14 +171,14 @@ impl World {
                 ask.arrived = Some(Instant::from_millis(at));
                 self.members[member].inbox.push_back(ask);
             }
-            Event::Answer { op, payload, version } => self.answered(at, op, payload, version),
-            Event::Member(number) => self.member(at, number),
-            Event::Client(client) => self.client(at, client),
+            Event::Response { op, payload, version } => self.receive(at, op, payload, version),
+            Event::Member(number) => self.step_member(at, number),
+            Event::Client(client) => self.step_client(at, client),
         }
     }
 
     /// Executes a step of a member and schedules the next one, sometimes after a long pause.
-    fn member(&mut self, at: u64, number: usize) {
+    fn step_member(&mut self, at: u64, number: usize) {
         let pause = match self.rng.u16(0..1_000) {
             0 => self.rng.u64(LEASE / 2..3 * LEASE),
             1..20 => self.rng.u64(50..400),
@@ -208,26 +208,26 @@ impl World {
             let op = op.map(u128::from_be_bytes).and_then(|op| usize::try_from(op).ok());
             let op = op.expect("the correlation data of a request");
             let arrives = at + self.rng.u64(0..=self.delay);
-            self.net.send(arrives, Event::Answer { op, payload, version });
+            self.net.send(arrives, Event::Response { op, payload, version });
         }
     }
 
-    fn answered(&mut self, at: u64, op: usize, payload: String, version: Option<String>) {
+    fn receive(&mut self, at: u64, op: usize, payload: String, version: Option<String>) {
         let op = &mut self.ops[op];
-        op.answers.push((payload, version));
-        op.answered.get_or_insert(at);
+        op.responses.push((payload, version));
+        op.responded.get_or_insert(at);
     }
 
     /// A client sends a new request, or its last one again, to any member that believes to lead.
-    fn client(&mut self, at: u64, client: usize) {
-        let open = self.asking[client].filter(|op| self.ops[*op].answered.is_none());
+    fn step_client(&mut self, at: u64, client: usize) {
+        let open = self.current[client].filter(|op| self.ops[*op].responded.is_none());
         let op = match open {
-            Some(op) if at < self.ops[op].invoked + GIVES_UP => op,
+            Some(op) if at < self.ops[op].invoked + GIVE_UP_AFTER => op,
             _ if at < END && !(self.is_quiet && at % 8_000 > 2_000) => {
                 let op = self.ops.len();
-                let asked = self.ask(at, client, op);
-                self.ops.push(asked);
-                self.asking[client] = Some(op);
+                let request = self.new_request(at, client, op);
+                self.ops.push(request);
+                self.current[client] = Some(op);
                 op
             }
             _ if at < END => {
@@ -236,9 +236,10 @@ impl World {
             }
             _ => return,
         };
-        if open != Some(op) || self.ops[op].asked + AGAIN <= at {
-            self.ops[op].asked = at;
-            let leading = (0..self.members.len()).filter(|member| self.members[*member].leads());
+        if open != Some(op) || self.ops[op].sent + RESEND_AFTER <= at {
+            self.ops[op].sent = at;
+            let leading =
+                (0..self.members.len()).filter(|member| self.members[*member].is_leader());
             let leading: Vec<usize> = leading.collect();
             if let Some(member) = self.rng.choice(leading) {
                 let arrives = at + self.rng.u64(0..=self.delay);
@@ -249,7 +250,7 @@ impl World {
         self.net.send(at + pause, Event::Client(client));
     }
 
-    fn ask(&mut self, at: u64, client: usize, number: usize) -> Op {
+    fn new_request(&mut self, at: u64, client: usize, number: usize) -> Op {
         let key = format!("k{}", self.rng.u8(0..self.keys)).into_bytes();
         let key = key.as_slice();
         let value = format!("v{number}").into_bytes();
@@ -259,24 +260,24 @@ impl World {
             2 => (Condition::IfAbsent, None),
             _ => (Condition::Always, None),
         };
-        let (what, command) = match self.rng.u8(0..100) {
-            dice if dice < self.removals => (What::Del, Command::Del { key }),
-            0..70 => (What::Get, Command::Get { key }),
+        let (kind, command) = match self.rng.u8(0..100) {
+            dice if dice < self.removals => (Kind::Del, Command::Del { key }),
+            0..70 => (Kind::Get, Command::Get { key }),
             _ => {
-                let what = What::Set { value: value.clone() };
-                (what, Command::Set { key, value: &value[..], condition, expiry })
+                let kind = Kind::Set { value: value.clone() };
+                (kind, Command::Set { key, value: &value[..], condition, expiry })
             }
         };
         let mut ask = Ask::new(&format!("c{client}"), number as u64, &command);
         ask.expiry = Some(EXPIRY);
         Op {
             key: key.to_vec(),
-            what,
+            kind,
             ask,
             invoked: at,
-            asked: at,
-            answered: None,
-            answers: Vec::new(),
+            sent: at,
+            responded: None,
+            responses: Vec::new(),
         }
     }
 }
@@ -285,9 +286,9 @@ impl World {
 fn runs(seeds: std::ops::Range<u64>, twin: Twin) -> (Vec<String>, u64, usize) {
     let (mut violations, mut terms, mut responses) = (Vec::new(), 0, 0);
     for seed in seeds {
-        let (ops, etcd) = World::new(seed, twin).run();
+        let (ops, etcd) = Simulation::new(seed, twin).run();
         terms += etcd.head.epoch;
-        responses += ops.iter().filter(|op| op.answered.is_some()).count();
+        responses += ops.iter().filter(|op| op.responded.is_some()).count();
         let found = check::violations(&ops, &etcd).into_iter();
         violations.extend(found.map(|violation| format!("seed {seed}: {violation}")));
     }
@@ -303,7 +304,7 @@ fn responses_of_all_leaders_agree_with_one_log() {
 
 #[test]
 fn checks_find_each_defect() {
-    for twin in [Twin::NoCompare, Twin::NoBarrier, Twin::NoClock, Twin::NoAnswers] {
+    for twin in [Twin::NoCompare, Twin::NoBarrier, Twin::NoClock, Twin::NoResponses] {
         let found = (0..400).position(|seed| !runs(seed..seed + 1, twin).0.is_empty());
         assert!(found.is_some(), "{twin:?}");
     }

@@ -12,20 +12,20 @@ use statestore_proto::store::Record;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::answers::Answers;
 use crate::client::Etcd;
 use crate::entry::{self, Entry, FORMAT, LeaderKey};
 use crate::error::Failure;
+use crate::foreign_keys::ForeignKeys;
 use crate::head::Head;
 use crate::keys::{Keys, Name};
-use crate::known::Known;
+use crate::known_head::KnownHead;
 use crate::options::Options;
 use crate::presence::Presence;
 use crate::reader::{Contents, Reader};
+use crate::response_log::ResponseLog;
 use crate::role::{Leader, Role, RoleSender};
 use crate::skew::{self, Skew};
-use crate::strangers::Strangers;
-use crate::wall;
+use crate::wall_clock;
 
 /// Interval at which a standby reads the head and the leader, to detect a stalled watch.
 const POLL_EVERY: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ const STALLED: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// A standby with clock skew delays its candidacy by the lease times this.
-const HELD_BACK: u32 = 2;
+const CANDIDACY_DELAY: u32 = 2;
 
 /// Kinds of warnings: the indexes of [`Standby::warned`].
 const ETCD: usize = 0;
@@ -47,7 +47,7 @@ const CLOCK: usize = 1;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal<'a> {
     /// No store leads, and this one may.
-    Free,
+    NoLeader,
     /// All records up to this head are returned.
     Head(&'a Head),
 }
@@ -65,7 +65,7 @@ pub(crate) struct Standby {
     etcd: Etcd,
     keys: Keys,
     role: RoleSender,
-    known: Known,
+    known: KnownHead,
     presence: Presence,
     lease: Duration,
     reader: Option<Reader>,
@@ -73,25 +73,25 @@ pub(crate) struct Standby {
     /// The watch has skipped changes.
     is_incomplete: bool,
     /// First revision of the next watch.
-    from: i64,
+    next_revision: i64,
     /// Keys of the entries and registrations that were returned and not removed.
     names: BTreeSet<Box<[u8]>>,
-    answers: Answers,
+    response_log: ResponseLog,
     head: Head,
     leader: Option<Leader>,
     /// Time at which the leader was seen to disappear.
-    free_since: Instant,
+    leaderless_since: Instant,
     lag: u64,
     skew: Skew,
-    polled: Instant,
-    heard: Instant,
+    last_poll: Instant,
+    last_message: Instant,
     /// Durations of the last two polls.
     round_trips: [Duration; 2],
     /// Current warnings about etcd and about the clock, which are logged once.
     warned: [Option<String>; 2],
-    strangers: Strangers,
+    foreign_keys: ForeignKeys,
     /// Revision and key of a change for which no change of the head was seen yet.
-    unheaded: Option<(i64, Box<[u8]>)>,
+    unmatched_change: Option<(i64, Box<[u8]>)>,
 }
 
 impl Standby {
@@ -104,7 +104,7 @@ impl Standby {
         options: &Options,
         keys: &Keys,
         role: RoleSender,
-        known: Known,
+        known: KnownHead,
     ) -> Result<Self, Failure> {
         let etcd = Etcd::new(options)?;
         let wanted = [keys.format(), keys.head()];
@@ -121,7 +121,7 @@ impl Standby {
                 return Err(Failure::went_back(keys, &known, None));
             }
             // If another store has just created the layout, the prefix is not empty any more.
-            if !etcd.any(keys.range()).await? {
+            if !etcd.has_keys(keys.range()).await? {
                 create(&etcd, keys).await?;
             }
             found = etcd.find(&wanted).await?;
@@ -138,7 +138,7 @@ impl Standby {
         if let Some(known) = known.contradicts(Some(&head)) {
             return Err(Failure::went_back(keys, &known, Some(&head)));
         }
-        known.see(&head);
+        known.observe(&head);
         let now = Instant::now();
         Ok(Self {
             reader: Some(Reader::new(keys, found.revision)),
@@ -150,20 +150,20 @@ impl Standby {
             lease: options.lease,
             watch: None,
             is_incomplete: false,
-            from: 0,
+            next_revision: 0,
             names: BTreeSet::new(),
-            answers: Answers::default(),
+            response_log: ResponseLog::default(),
             head,
             leader: None,
-            free_since: now,
+            leaderless_since: now,
             lag: 0,
             skew: Skew::default(),
-            polled: now,
-            heard: now,
+            last_poll: now,
+            last_message: now,
             round_trips: [Duration::ZERO; 2],
             warned: [None, None],
-            strangers: Strangers::default(),
-            unheaded: None,
+            foreign_keys: ForeignKeys::default(),
+            unmatched_change: None,
         })
     }
 
@@ -172,10 +172,10 @@ impl Standby {
     }
 
     /// Removes the published status, and returns the log of responses.
-    pub(crate) fn into_answers(self) -> Answers {
+    pub(crate) fn into_response_log(self) -> ResponseLog {
         // In the background: if this fails, the status expires.
         tokio::spawn(self.presence.withdraw(self.etcd));
-        self.answers
+        self.response_log
     }
 
     /// Returns the next records, or [`Step::Reached`] at the goal. While etcd cannot be reached,
@@ -206,20 +206,22 @@ impl Standby {
             return Err(Failure::Compacted);
         }
         if let Some(reader) = &mut self.reader {
-            if let Some(records) = reader.next(&self.etcd, &self.keys, &mut self.strangers).await? {
+            if let Some(records) =
+                reader.next(&self.etcd, &self.keys, &mut self.foreign_keys).await?
+            {
                 return Ok(Some(Step::Records(records)));
             }
             let contents = self.reader.take().map(Reader::into_contents).unwrap_or_default();
-            let removed = self.take_contents(contents)?;
+            let removed = self.apply_contents(contents)?;
             return Ok((!removed.is_empty()).then_some(Step::Records(removed)));
         }
         if self.watch.is_none() {
-            self.watch = Some(self.etcd.watch(&self.keys, self.from).await?);
-            self.heard = Instant::now();
+            self.watch = Some(self.etcd.watch(&self.keys, self.next_revision).await?);
+            self.last_message = Instant::now();
         }
         let is_reached = match goal {
             Goal::Head(head) => self.head.sequence >= head.sequence,
-            Goal::Free => self.leader.is_none() && self.may_lead(),
+            Goal::NoLeader => self.leader.is_none() && self.may_lead(),
         };
         if is_reached {
             return Ok(Some(Step::Reached));
@@ -227,8 +229,8 @@ impl Standby {
         let Some(watch) = self.watch.as_mut() else { return Ok(None) };
         let message = tokio::select! {
             message = watch.message() => message,
-            () = tokio::time::sleep_until(self.polled + POLL_EVERY) => {
-                self.polled = Instant::now();
+            () = tokio::time::sleep_until(self.last_poll + POLL_EVERY) => {
+                self.last_poll = Instant::now();
                 self.poll().await?;
                 return Ok(None);
             }
@@ -237,7 +239,7 @@ impl Standby {
         let Some(message) = message else {
             return Err(Failure::Other("the watch has ended".to_owned()));
         };
-        let records = self.take_changes(&message)?;
+        let records = self.apply_message(&message)?;
         Ok((!records.is_empty()).then_some(Step::Records(records)))
     }
 
@@ -247,12 +249,12 @@ impl Standby {
             return Err(failure);
         }
         self.watch = None;
-        self.rest(&failure).await;
+        self.back_off(&failure).await;
         Ok(())
     }
 
     /// Logs a failure once, and pauses.
-    pub(crate) async fn rest(&mut self, failure: &Failure) {
+    pub(crate) async fn back_off(&mut self, failure: &Failure) {
         self.warn(ETCD, Some(failure.to_string()));
         tokio::time::sleep(PAUSE).await;
     }
@@ -267,17 +269,17 @@ impl Standby {
         *current = reason;
     }
 
-    fn tell(&self) {
-        self.role.tell(Role::Standby { leader: self.leader.clone(), lag: self.lag });
+    fn publish_role(&self) {
+        self.role.set(Role::Standby { leader: self.leader.clone(), lag: self.lag });
     }
 
     /// Applies the value of the leader key, if it exists.
-    fn take_leader(&mut self, kv: Option<&KeyValue>) {
-        let leader = kv.map(|kv| (kv.key(), entry::leader(kv)));
+    fn apply_leader(&mut self, kv: Option<&KeyValue>) {
+        let leader = kv.map(|kv| (kv.key(), entry::decode_leader_key(kv)));
         let leader = match leader {
-            Some((_, LeaderKey::Of(leader))) => Some(leader),
+            Some((_, LeaderKey::Store(leader))) => Some(leader),
             Some((key, LeaderKey::Unleased)) => {
-                self.strangers.name(
+                self.foreign_keys.warn_once(
                     key,
                     "leader key without a lease ignored: no store has written it; the next leader \
                      replaces it",
@@ -289,7 +291,7 @@ impl Standby {
                     "no store can lead: another program has written the leader key; revoke its \
                      lease (etcdctl lease revoke {lease:x})"
                 );
-                self.strangers.name(key, &warning);
+                self.foreign_keys.warn_once(key, &warning);
                 Some(Leader::foreign())
             }
             None => None,
@@ -299,32 +301,32 @@ impl Standby {
 
     fn set_leader(&mut self, leader: Option<Leader>) {
         if leader.is_none() && self.leader.is_some() {
-            self.free_since = Instant::now();
+            self.leaderless_since = Instant::now();
         }
         self.leader = leader;
-        self.tell();
+        self.publish_role();
     }
 
     /// Returns whether this store may campaign: its clock has no skew, or other standbys have had
     /// enough time to campaign first.
     fn may_lead(&mut self) -> bool {
         let clock = self.head.clock.as_ref().map(|clock| clock.hlc().wall());
-        if clock.is_some_and(|clock| skew::is_too_far_behind(wall::now(), clock)) {
+        if clock.is_some_and(|clock| skew::is_too_far_behind(wall_clock::now(), clock)) {
             let reason = "the local clock is more than a minute behind the store's clock, so this \
                           store will not lead: it would refuse every SET; set the clock";
             self.warn(CLOCK, Some(reason.to_owned()));
             return false;
         }
         let excess = self.excess();
-        self.warn_of_skew();
-        excess.is_none() || self.free_since.elapsed() > self.lease * HELD_BACK
+        self.warn_about_skew();
+        excess.is_none() || self.leaderless_since.elapsed() > self.lease * CANDIDACY_DELAY
     }
 
     fn excess(&self) -> Option<i64> {
         self.skew.excess(self.round_trips[0].max(self.round_trips[1]))
     }
 
-    fn warn_of_skew(&mut self) {
+    fn warn_about_skew(&mut self) {
         let excess = self.excess();
         let reason = excess.map(|excess| {
             let side = if excess > 0 { "ahead of" } else { "behind" };
@@ -345,23 +347,24 @@ impl Standby {
 
     /// Applies the result of a complete read. Returns records that remove the keys that do not
     /// exist any more.
-    fn take_contents(&mut self, contents: Contents) -> Result<Vec<Record>, Failure> {
-        let Contents { revision, has_format, head, leader, answers, names } = contents;
+    fn apply_contents(&mut self, contents: Contents) -> Result<Vec<Record>, Failure> {
+        let Contents { revision, has_format, head, leader, response_log, names } = contents;
         let head = head.filter(|_| has_format);
-        self.judge(head.as_ref())?;
+        self.check_head(head.as_ref())?;
         let removed = self.names.difference(&names).map(|name| self.removal(name));
         let removed = removed.collect::<Result<Vec<_>, _>>()?;
         self.head = head.unwrap_or_else(|| self.head.clone());
-        self.known.see(&self.head);
-        (self.names, self.answers, self.from) = (names, answers, revision.saturating_add(1));
-        self.take_leader(leader.as_ref());
+        self.known.observe(&self.head);
+        (self.names, self.response_log, self.next_revision) =
+            (names, response_log, revision.saturating_add(1));
+        self.apply_leader(leader.as_ref());
         Ok(removed.into_iter().flatten().collect())
     }
 
     /// Checks that a head is not earlier than the last one.
-    fn judge(&self, found: Option<&Head>) -> Result<(), Failure> {
+    fn check_head(&self, found: Option<&Head>) -> Result<(), Failure> {
         match found {
-            Some(head) if head.place() >= self.head.place() => Ok(()),
+            Some(head) if head.position() >= self.head.position() => Ok(()),
             found => Err(Failure::went_back(&self.keys, &self.head, found)),
         }
     }
@@ -384,33 +387,33 @@ impl Standby {
 
     /// Reads the leader and the head, and publishes the status of this standby.
     pub(crate) async fn poll(&mut self) -> Result<(), Failure> {
-        let asked = Instant::now();
+        let started = Instant::now();
         let found = self.etcd.find(&[self.keys.head(), self.keys.leader()]).await;
-        self.round_trips = [asked.elapsed(), self.round_trips[0]];
+        self.round_trips = [started.elapsed(), self.round_trips[0]];
         let found = found?;
         let mut entries = found.entries.into_iter();
         let head = entries.next().flatten();
         let head =
             head.map(|head| Head::decode(head.value()).ok_or_else(|| Failure::damaged(head.key())));
         let head = head.transpose()?;
-        self.judge(head.as_ref())?;
+        self.check_head(head.as_ref())?;
         let sequence = head.map_or(0, |head| head.sequence);
         self.lag = sequence.saturating_sub(self.head.sequence);
-        if self.lag > 0 && self.heard.elapsed() > STALLED {
+        if self.lag > 0 && self.last_message.elapsed() > STALLED {
             self.watch = None;
         }
         let leader = entries.next().flatten();
-        self.take_leader(leader.as_ref());
+        self.apply_leader(leader.as_ref());
         if self.leader.is_some() {
-            self.warn_of_skew();
+            self.warn_about_skew();
         }
-        self.presence.tell(&self.etcd, &self.keys, self.lag).await;
+        self.presence.publish(&self.etcd, &self.keys, self.lag).await;
         Ok(())
     }
 
     /// Applies a message of the watch. Returns the records of the changes.
-    fn take_changes(&mut self, message: &WatchResponse) -> Result<Vec<Record>, Failure> {
-        self.heard = Instant::now();
+    fn apply_message(&mut self, message: &WatchResponse) -> Result<Vec<Record>, Failure> {
+        self.last_message = Instant::now();
         self.warned[ETCD] = None;
         if message.canceled() {
             let reason = message.cancel_reason();
@@ -423,50 +426,51 @@ impl Standby {
         }
         let mut records = Vec::new();
         for event in message.events() {
-            self.take_change(event, &mut records)?;
+            self.apply_event(event, &mut records)?;
             // A revision can arrive in several messages, so the next watch requests it again.
             // Applying a change twice is harmless.
-            self.from = self.from.max(event.kv().map_or(0, KeyValue::mod_revision));
+            self.next_revision =
+                self.next_revision.max(event.kv().map_or(0, KeyValue::mod_revision));
         }
         if message.events().is_empty() && !message.created() {
             let revision = message.header().map_or(0, etcd_client::ResponseHeader::revision);
-            self.from = self.from.max(revision.saturating_add(1));
+            self.next_revision = self.next_revision.max(revision.saturating_add(1));
         }
         Ok(records)
     }
 
     /// Detects changes by other programs. Every transaction of a store changes the head last, so a
     /// change without one is foreign.
-    fn notice(&mut self, kv: &KeyValue) {
+    fn detect_foreign_write(&mut self, kv: &KeyValue) {
         let revision = kv.mod_revision();
         let name = self.keys.parse(kv.key());
-        if self.unheaded.as_ref().is_some_and(|(before, _)| *before != revision)
-            && let Some((_, key)) = self.unheaded.take()
+        if self.unmatched_change.as_ref().is_some_and(|(before, _)| *before != revision)
+            && let Some((_, key)) = self.unmatched_change.take()
         {
-            self.strangers.name(
+            self.foreign_keys.warn_once(
                 &key,
                 "key of the store written or removed by another program: its clients did not write \
                  this value",
             );
         }
         match name {
-            Some(Name::Head) => self.unheaded = None,
+            Some(Name::Head) => self.unmatched_change = None,
             Some(Name::Value { .. } | Name::Watch { .. }) => {
-                self.unheaded = Some((revision, kv.key().into()));
+                self.unmatched_change = Some((revision, kv.key().into()));
             }
             _ => {}
         }
     }
 
-    fn take_change(&mut self, event: &Event, records: &mut Vec<Record>) -> Result<(), Failure> {
+    fn apply_event(&mut self, event: &Event, records: &mut Vec<Record>) -> Result<(), Failure> {
         let Some(kv) = event.kv() else { return Ok(()) };
         let key = kv.key();
-        self.notice(kv);
+        self.detect_foreign_write(kv);
         if event.event_type() == EventType::Delete {
             match self.keys.parse(key) {
                 Some(Name::Leader) => self.set_leader(None),
-                Some(Name::Answers { number }) => self.answers.dropped(number),
-                Some(Name::Format | Name::Head) => self.judge(None)?,
+                Some(Name::Responses { number }) => self.response_log.remove(number),
+                Some(Name::Format | Name::Head) => self.check_head(None)?,
                 _ => {
                     records.extend(self.removal(key)?);
                     self.names.remove(key);
@@ -474,18 +478,18 @@ impl Standby {
             }
             return Ok(());
         }
-        match entry::read(&self.keys, key, kv.value())? {
+        match entry::decode(&self.keys, key, kv.value())? {
             Entry::Format | Entry::Standby(_) => {}
-            Entry::Stray => self.strangers.stray(key),
-            Entry::Leader => self.take_leader(Some(kv)),
+            Entry::Unknown => self.foreign_keys.warn_ignored(key),
+            Entry::Leader => self.apply_leader(Some(kv)),
             Entry::Record(record) => {
                 self.names.insert(key.into());
                 records.push(record);
             }
-            Entry::Answers { number, answers } => {
-                let kept = answers.iter().map(|answered| answered.retention).max();
-                self.answers.found(number, kv.value().len(), kept.unwrap_or_default());
-                records.extend(answers.into_iter().map(Record::Response));
+            Entry::Responses { number, responses } => {
+                let retention = responses.iter().map(|response| response.retention).max();
+                self.response_log.insert(number, kv.value().len(), retention.unwrap_or_default());
+                records.extend(responses.into_iter().map(Record::Response));
             }
             Entry::Head(head) => {
                 // Each transaction raises the sequence by one, so a gap means lost changes. The
@@ -499,8 +503,8 @@ impl Standby {
                 if head.epoch != self.head.epoch {
                     self.skew = Skew::default();
                 }
-                self.skew.observe(head.written, wall::now());
-                self.known.see(&head);
+                self.skew.observe(head.written, wall_clock::now());
+                self.known.observe(&head);
                 self.head = head;
             }
         }
@@ -510,7 +514,7 @@ impl Standby {
 
 /// Writes the layout and a first head, unless another store has done so.
 async fn create(etcd: &Etcd, keys: &Keys) -> Result<(), Failure> {
-    let head = Head::first(wall::now());
+    let head = Head::first(wall_clock::now());
     let txn =
         Txn::new().when([Compare::create_revision(keys.format(), CompareOp::Equal, 0)]).and_then([
             TxnOp::put(keys.format(), FORMAT, None),

@@ -77,7 +77,7 @@ impl Survey {
     /// # async fn look() -> Result<(), Box<dyn std::error::Error>> {
     /// use statestore_etcd::{Options, Survey};
     ///
-    /// let survey = Survey::take(&Options::new(["http://127.0.0.1:2379"])).await?;
+    /// let survey = Survey::fetch(&Options::new(["http://127.0.0.1:2379"])).await?;
     /// match survey.leader {
     ///     Some(leader) => println!("{} leads since {}", leader.name, leader.since.as_millis()),
     ///     None => println!("no store leads"),
@@ -89,7 +89,7 @@ impl Survey {
     /// # Errors
     /// [`SurveyError`] if etcd cannot be reached or rejects the user, or if no store or another
     /// program has written below the prefix.
-    pub async fn take(options: &Options) -> Result<Self, SurveyError> {
+    pub async fn fetch(options: &Options) -> Result<Self, SurveyError> {
         options.check()?;
         Self::read(options).await
     }
@@ -118,14 +118,14 @@ impl Survey {
             Some(lease) if lease != 0 => etcd.lease_left(lease).await.unwrap_or_default(),
             _ => Duration::ZERO,
         };
-        let (leader, foreign_lease) = match leader.as_ref().map(entry::leader) {
-            Some(LeaderKey::Of(leader)) => (Some(leader), None),
+        let (leader, foreign_lease) = match leader.as_ref().map(entry::decode_leader_key) {
+            Some(LeaderKey::Store(leader)) => (Some(leader), None),
             Some(LeaderKey::Foreign(lease)) => (None, Some(lease)),
             Some(LeaderKey::Unleased) | None => (None, None),
         };
         let page = etcd.page(keys.standbys(), STANDBYS_MAX, found.revision).await?;
         let standbys = page.entries.iter().filter_map(|kv| {
-            match entry::read(&keys, kv.key(), kv.value()) {
+            match entry::decode(&keys, kv.key(), kv.value()) {
                 Ok(Entry::Standby(standby)) => Some(standby),
                 // A key that no store has written.
                 _ => None,

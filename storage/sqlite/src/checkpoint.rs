@@ -51,10 +51,10 @@ impl Checkpointer {
         let db = database::open(path)?;
         let shared = Arc::new(Shared::default());
         let (wake, woken) = sync_channel(1);
-        let of_thread = Arc::clone(&shared);
+        let thread_shared = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("statestore-checkpoint".to_owned())
-            .spawn(move || run(&db, &of_thread, &woken))
+            .spawn(move || run(&db, &thread_shared, &woken))
             .map_err(|error| OpenError::from_io(path, error))?;
         Ok(Self { shared, wake: Some(wake), thread: Some(thread) })
     }

@@ -145,10 +145,10 @@ mod tests {
         let first = Directory::lock(&dir).unwrap();
         assert!(matches!(Directory::lock(&dir), Err(OpenError::InUse { .. })));
         // A duplicate shares the lock, as the file of a forked child does.
-        let of_child = first.lock.try_clone().unwrap();
+        let child_file = first.lock.try_clone().unwrap();
         drop(first);
         drop(Directory::lock(&dir).unwrap());
-        drop(of_child);
+        drop(child_file);
         fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -28,10 +28,10 @@ fn put(key: &str, value: Vec<u8>, wall: u64) -> Record {
     }
 }
 
-fn answered(order: u64) -> Record {
+fn response(order: u64) -> Record {
     Record::Response(RecordedResponse {
         client_id: "lamp".into(),
-        response_topic: Arc::from("answers/lamp"),
+        response_topic: Arc::from("responses/lamp"),
         correlation: Correlation::new(&order.to_be_bytes()),
         content: order,
         payload: Bytes::from_static(b"+OK\r\n"),
@@ -50,19 +50,19 @@ fn parts(records: &[Record]) -> Vec<Part> {
             key.len() + value.as_ref().map_or(0, Vec::len)
         };
         let bytes: usize = part.writes.iter().map(written).sum();
-        let answers = part.answers.as_ref().map_or(0, |(bytes, _)| bytes.len());
-        assert!(part.writes.len() <= WRITES_MAX && bytes + answers < 1_500_000);
+        let responses = part.responses.as_ref().map_or(0, |(bytes, _)| bytes.len());
+        assert!(part.writes.len() <= WRITES_MAX && bytes + responses < 1_500_000);
     }
     parts
 }
 
 fn orders(part: &Part) -> Vec<u64> {
-    let bytes = part.answers.as_ref().map_or(&[][..], |(bytes, _)| bytes);
+    let bytes = part.responses.as_ref().map_or(&[][..], |(bytes, _)| bytes);
     if bytes.is_empty() {
         return Vec::new();
     }
     let order = |record: &Record| match record {
-        Record::Response(answered) => answered.order,
+        Record::Response(response) => response.order,
         other => panic!("{other:?}"),
     };
     decode_records(bytes).unwrap().iter().map(order).collect()
@@ -72,7 +72,7 @@ fn orders(part: &Part) -> Vec<u64> {
 fn empty_commit_has_no_transaction_and_a_version_alone_has_one() {
     assert!(parts(&[]).is_empty());
     let [part] = &parts(&[Record::Issued { version: version(7) }])[..] else { panic!("one part") };
-    assert!(part.writes.is_empty() && part.answers.is_none());
+    assert!(part.writes.is_empty() && part.responses.is_none());
     assert_eq!(part.clock, Some(version(7)));
 }
 
@@ -81,7 +81,7 @@ fn write_and_its_response_are_in_one_transaction() {
     let mut records = Vec::new();
     for number in 0..1_000_u64 {
         records.push(put(&format!("key-{number}"), vec![b'v'; 900], number));
-        records.push(answered(number));
+        records.push(response(number));
     }
     let parts = parts(&records);
     assert_eq!(parts.len(), 1_000 / WRITES_MAX);
@@ -109,7 +109,7 @@ fn large_values_have_a_transaction_each() {
     let mut records = Vec::new();
     for number in 0..5 {
         records.push(put(&format!("key-{number}"), vec![b'v'; MAX_VALUE_BYTES - 5], number));
-        records.push(answered(number));
+        records.push(response(number));
     }
     assert_eq!(parts(&records).len(), 5);
 }
@@ -129,9 +129,9 @@ fn long_run_of_removals_is_split_at_the_limit() {
     let removed =
         |number: u32| Record::Removed { key: number.to_be_bytes().into(), version: version(1) };
     let mut records: Vec<Record> = (0..10_000).map(removed).collect();
-    records.extend([put("last", vec![1], 2), answered(1)]);
+    records.extend([put("last", vec![1], 2), response(1)]);
     let parts = parts(&records);
-    assert!(parts.len() <= 10_000 / (WRITES_MAX - ANSWER_WITHIN) + 1, "{}", parts.len());
+    assert!(parts.len() <= 10_000 / (WRITES_MAX - RESPONSE_WITHIN) + 1, "{}", parts.len());
     let last = parts.last().unwrap();
     assert!(orders(last) == [1] && last.writes.contains_key(&keys().value(b"last")));
 }
@@ -147,7 +147,7 @@ fn any_record() -> impl Strategy<Value = Record> {
         1 => key
             .prop_map(|key| key.into_bytes().into())
             .prop_map(|key| Record::Unregistered { client_id: "lamp".into(), key }),
-        6 => (0..1_000_u64).prop_map(answered),
+        6 => (0..1_000_u64).prop_map(response),
     ]
 }
 
@@ -174,11 +174,11 @@ proptest! {
             left.extend(part.writes.clone());
         }
         prop_assert_eq!(left, expected);
-        let answers: Vec<u64> = parts.iter().flat_map(orders).collect();
+        let responses: Vec<u64> = parts.iter().flat_map(orders).collect();
         let given = records.iter().filter_map(|record| match record {
-            Record::Response(answered) => Some(answered.order),
+            Record::Response(response) => Some(response.order),
             _ => None,
         });
-        prop_assert_eq!(answers, given.collect::<Vec<_>>());
+        prop_assert_eq!(responses, given.collect::<Vec<_>>());
     }
 }

@@ -9,7 +9,7 @@ use super::etcd::Etcd;
 
 /// Kind of a request.
 #[derive(Clone, Debug)]
-pub(super) enum What {
+pub(super) enum Kind {
     Get,
     /// A unique value.
     Set {
@@ -22,15 +22,15 @@ pub(super) enum What {
 #[derive(Clone, Debug)]
 pub(super) struct Op {
     pub(super) key: Vec<u8>,
-    pub(super) what: What,
+    pub(super) kind: Kind,
     pub(super) ask: Ask,
     pub(super) invoked: u64,
     /// Time at which it was last sent.
-    pub(super) asked: u64,
+    pub(super) sent: u64,
     /// Time of the first response.
-    pub(super) answered: Option<u64>,
+    pub(super) responded: Option<u64>,
     /// Payloads and versions of all responses.
-    pub(super) answers: Vec<(String, Option<String>)>,
+    pub(super) responses: Vec<(String, Option<String>)>,
 }
 
 /// A change of a key.
@@ -81,18 +81,18 @@ fn changes_to<'a>(
 
 /// Returns the first violation by a request and its responses.
 fn violation(op: &Op, changes: &[Change<'_>]) -> Option<&'static str> {
-    if let What::Set { value } = &op.what
+    if let Kind::Set { value } = &op.kind
         && changes_to(changes, value).count() > 1
     {
         return Some("it took effect twice");
     }
-    let answered = op.answered?;
-    let (payload, version) = op.answers.first()?;
-    let is_read = matches!(op.what, What::Get);
-    if !is_read && op.answers.iter().any(|answer| answer != &op.answers[0]) {
+    let responded = op.responded?;
+    let (payload, version) = op.responses.first()?;
+    let is_read = matches!(op.kind, Kind::Get);
+    if !is_read && op.responses.iter().any(|response| response != &op.responses[0]) {
         return Some("its responses differ");
     }
-    let during = |change: &&Change<'_>| (op.invoked..=answered).contains(&change.at);
+    let during = |change: &&Change<'_>| (op.invoked..=responded).contains(&change.at);
     // The values of the key between the request and the response.
     let before = changes.iter().rev().find(|change| change.at < op.invoked);
     let before = before.and_then(|change| change.value);
@@ -100,29 +100,29 @@ fn violation(op: &Op, changes: &[Change<'_>]) -> Option<&'static str> {
         let within = changes.iter().filter(during).map(|change| change.value);
         std::iter::once(before).chain(within)
     };
-    match (&op.what, payload.as_str()) {
-        (What::Get, r"$-1\r\n") => {
+    match (&op.kind, payload.as_str()) {
+        (Kind::Get, r"$-1\r\n") => {
             (!held().any(|value| value.is_none())).then_some("the key existed all the time")
         }
-        (What::Get, payload) => {
+        (Kind::Get, payload) => {
             let is = |value: &[u8]| {
                 format!(r"${}\r\n{}\r\n", value.len(), value.escape_ascii()) == payload
             };
             (!held().flatten().any(is)).then_some("the key never had this value in that time")
         }
-        (What::Set { value }, r"+OK\r\n") => {
+        (Kind::Set { value }, r"+OK\r\n") => {
             let is = |change: &Change<'_>| Some(&change.version) == version.as_ref();
             (!changes_to(changes, value).filter(during).any(is))
                 .then_some("the value was not written in that time")
         }
-        (What::Set { value }, _) => (changes_to(changes, value).count() > 0
+        (Kind::Set { value }, _) => (changes_to(changes, value).count() > 0
             || !held().any(|value| value.is_some()))
         .then_some("it was refused although it was written, or although the key did not exist"),
-        (What::Del, r":1\r\n") => {
+        (Kind::Del, r":1\r\n") => {
             let is_removed = changes.iter().filter(during).any(|change| change.value.is_none());
             (!is_removed).then_some("the key was not removed in that time")
         }
-        (What::Del, _) => {
+        (Kind::Del, _) => {
             (!held().any(|value| value.is_none())).then_some("the key existed and was not removed")
         }
     }

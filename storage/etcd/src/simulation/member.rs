@@ -12,14 +12,14 @@ use crate::chain::{Chain, Outcome, Verdict};
 use crate::head::later;
 
 /// Milliseconds after which a transaction without an outcome is sent again.
-const SENT_AGAIN: u64 = 200;
+const RESEND_AFTER: u64 = 200;
 
 pub(super) struct Member {
     number: usize,
     /// Milliseconds by which its wall clock is ahead.
     offset: i64,
     /// Stops when its lease has expired. The chain must be safe without that.
-    minds_lease: bool,
+    respects_lease: bool,
     twin: Twin,
     store: Store,
     /// Number of log entries that it has applied.
@@ -59,11 +59,11 @@ fn store(twin: Twin) -> Store {
 }
 
 impl Member {
-    pub(super) fn new(number: usize, offset: i64, minds_lease: bool, twin: Twin) -> Self {
+    pub(super) fn new(number: usize, offset: i64, respects_lease: bool, twin: Twin) -> Self {
         Self {
             number,
             offset,
-            minds_lease,
+            respects_lease,
             twin,
             store: store(twin),
             applied: 0,
@@ -74,7 +74,7 @@ impl Member {
         }
     }
 
-    pub(super) fn leads(&self) -> bool {
+    pub(super) fn is_leader(&self) -> bool {
         self.writer.as_ref().is_some_and(|writer| writer.leads)
     }
 
@@ -90,11 +90,11 @@ impl Member {
     pub(super) fn step(&mut self, at: u64, rng: &mut Rng, etcd: &mut Etcd) -> Output {
         let mut output = Output::default();
         if self.writer.is_none() {
-            self.stand_by(at, rng, etcd);
+            self.follow_and_campaign(at, rng, etcd);
         }
         self.handle_outcomes(at, etcd);
         self.renew_lease(at, etcd);
-        if self.leads() {
+        if self.is_leader() {
             let now = now(at, self.offset);
             self.store.handle_timeout(now);
             while let Some(ask) = self.inbox.pop_front() {
@@ -112,7 +112,7 @@ impl Member {
     }
 
     /// Follows the log, and tries to lead if no member does.
-    fn stand_by(&mut self, at: u64, rng: &mut Rng, etcd: &mut Etcd) {
+    fn follow_and_campaign(&mut self, at: u64, rng: &mut Rng, etcd: &mut Etcd) {
         let upto = rng.usize(self.applied..=etcd.log.len());
         self.follow(at, etcd, upto);
         let Some(lease) = etcd.campaign(at, LEASE) else { return };
@@ -134,7 +134,7 @@ impl Member {
         let is_first = self.applied == 0;
         let records = entries.iter().flat_map(|entry| {
             let is_old = is_first && entry.at + 2_000 * u64::from(EXPIRY) < at;
-            let is_dropped = is_old || self.twin == Twin::NoAnswers;
+            let is_dropped = is_old || self.twin == Twin::NoResponses;
             let is_kept =
                 move |record: &&Record| !is_dropped || !matches!(record, Record::Response(_));
             entry.records.iter().filter(is_kept)
@@ -199,7 +199,7 @@ impl Member {
         let Some(writer) = &mut self.writer else { return };
         if etcd.renew(at, writer.lease, LEASE) {
             writer.held_until = at + LEASE * 4 / 5;
-        } else if at >= writer.held_until && (self.minds_lease || !writer.leads) {
+        } else if at >= writer.held_until && (self.respects_lease || !writer.leads) {
             self.crash(self.twin);
         }
     }
@@ -208,7 +208,7 @@ impl Member {
     fn write(&mut self, at: u64, output: &mut Output) {
         let Some(writer) = &mut self.writer else { return };
         if let Some(sent) = &mut writer.sent {
-            if sent.at + SENT_AGAIN <= at {
+            if sent.at + RESEND_AFTER <= at {
                 assert_eq!(writer.chain.outcome(Outcome::NoReply), Verdict::Again);
                 sent.at = at;
                 output.txns.push((self.turns, sent.txn.clone()));

@@ -136,8 +136,8 @@ async fn acknowledged_writes_exist_once_and_in_order() {
     let mut last = journal(&server.url(), "last", 60);
     let records = load(&mut last).await.unwrap();
     let versions = |key: &[u8]| {
-        let of_key = records.iter().filter(|record| record.key() == Some(key));
-        of_key.filter_map(|record| version_in(std::slice::from_ref(record))).collect::<Vec<_>>()
+        let with_key = records.iter().filter(|record| record.key() == Some(key));
+        with_key.filter_map(|record| version_in(std::slice::from_ref(record))).collect::<Vec<_>>()
     };
     let requests = requests.lock().unwrap();
     for (number, version) in &requests.acknowledged {

@@ -117,7 +117,7 @@ async fn foreign_keys_are_ignored() {
     role.changed().await.unwrap();
     client.put("/statestore/w/y", "junk", None).await.unwrap();
     client.delete("/statestore/other", None).await.unwrap();
-    let survey = Survey::take(&options(&server.url(), "third", 60)).await.unwrap();
+    let survey = Survey::fetch(&options(&server.url(), "third", 60)).await.unwrap();
     assert!(survey.standbys.iter().all(|standby| standby.name == "second"), "{survey:?}");
     first.leadership().resign().await.unwrap();
     let records = loading.await.unwrap().unwrap();
@@ -134,11 +134,11 @@ async fn leader_key_without_a_lease_is_replaced() {
     let mut client = server.client().await;
     for value in ["junk", "1\nanother\n"] {
         client.put("/statestore/leader", value, None).await.unwrap();
-        let survey = Survey::take(&options(&server.url(), "survey", 60)).await.unwrap();
+        let survey = Survey::fetch(&options(&server.url(), "survey", 60)).await.unwrap();
         assert_eq!((survey.leader, survey.foreign_lease), (None, None));
         let mut next = journal(&server.url(), "next", 60);
         timeout(Duration::from_secs(30), load(&mut next)).await.unwrap().unwrap();
-        let survey = Survey::take(&options(&server.url(), "survey", 60)).await.unwrap();
+        let survey = Survey::fetch(&options(&server.url(), "survey", 60)).await.unwrap();
         assert_eq!(survey.leader.unwrap().name, "next");
         assert!(survey.lease_left > Duration::from_secs(5), "{:?}", survey.lease_left);
         next.leadership().resign().await.unwrap();
@@ -155,7 +155,7 @@ async fn leader_key_of_another_program_blocks_until_its_lease_is_revoked() {
     let lease = client.lease_grant(60, None).await.unwrap().id();
     let under = PutOptions::new().with_lease(lease);
     client.put("/statestore/leader", "junk", Some(under)).await.unwrap();
-    let survey = Survey::take(&options(&server.url(), "survey", 60)).await.unwrap();
+    let survey = Survey::fetch(&options(&server.url(), "survey", 60)).await.unwrap();
     assert_eq!((survey.leader, survey.foreign_lease), (None, Some(lease)));
     let mut next = journal(&server.url(), "next", 60);
     let mut role = next.role();
@@ -283,7 +283,7 @@ async fn full_database_is_reported_and_a_standby_leads_after_the_fix() {
     assert_eq!(alarms.alarms().len(), 1);
     // A standby waits until there is space, and leads then.
     journal.leadership().resign().await.unwrap();
-    let survey = Survey::take(&options(&server.url(), "survey", 60)).await.unwrap();
+    let survey = Survey::fetch(&options(&server.url(), "survey", 60)).await.unwrap();
     assert!(
         survey.alarms.iter().all(|alarm| alarm.starts_with("NOSPACE at member ")),
         "{survey:?}"

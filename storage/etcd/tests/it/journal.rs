@@ -140,9 +140,9 @@ fn put_and_response(number: u64) -> [Record; 2] {
         expires: None,
         persist: true,
     };
-    let answered = RecordedResponse {
+    let response = RecordedResponse {
         client_id: "lamp".into(),
-        response_topic: "answers".into(),
+        response_topic: "responses".into(),
         correlation: Correlation::new(&number.to_be_bytes()),
         content: number,
         payload: Bytes::from_static(b"+OK\r\n"),
@@ -151,7 +151,7 @@ fn put_and_response(number: u64) -> [Record; 2] {
         given_at: Duration::ZERO,
         order: number + 1,
     };
-    [put, Record::Response(answered)]
+    [put, Record::Response(response)]
 }
 
 #[tokio::test]

@@ -30,10 +30,10 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let mode = Arc::new(watch::Sender::new(Mode::Open));
-        let of_task = Arc::clone(&mode);
+        let task_mode = Arc::clone(&mode);
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(forward(client, target, of_task.subscribe()));
+                tokio::spawn(forward(client, target, task_mode.subscribe()));
             }
         });
         Self { port, mode, task }

@@ -48,14 +48,14 @@ async fn standby_follows_and_leads_after_the_lease_of_a_dead_leader() {
     }
     assert!(first.leadership().is_held());
     assert!(!loading.is_finished());
-    let gone = Instant::now();
+    let dropped = Instant::now();
     let leadership = first.leadership();
     drop(first);
     assert!(matches!(
         until(&mut role, |role| !matches!(role, Role::Standby { .. })).await,
         Role::Leading { epoch: 2, .. }
     ));
-    let after = gone.elapsed();
+    let after = dropped.elapsed();
     let (mut second, records) = timeout(LONG, loading).await.unwrap().unwrap();
     eprintln!("failover {after:?} after the end of the leader, with a lease of 4 s");
     assert!(after > Duration::from_millis(500), "{after:?}: before the end of the lease");

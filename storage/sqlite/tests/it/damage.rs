@@ -294,8 +294,8 @@ fn links_and_pipes_are_refused_and_not_opened() {
         assert_eq!(fs::read(&precious).unwrap(), b"precious");
         // Opening a pipe would wait for its writer.
         fs::remove_file(path.join(name)).unwrap();
-        let made = std::process::Command::new("mkfifo").arg(path.join(name)).status().unwrap();
-        assert!(made.success());
+        let created = std::process::Command::new("mkfifo").arg(path.join(name)).status().unwrap();
+        assert!(created.success());
         let error = SqliteJournal::open(&path).unwrap_err();
         assert!(matches!(error, OpenError::NotAFile(_)), "{name}: {error}");
     }
