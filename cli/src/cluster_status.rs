@@ -19,7 +19,7 @@ pub(crate) struct ClusterStatus {
 }
 
 pub(crate) async fn fetch(at: &EtcdAt) -> Result<ClusterStatus, Failure> {
-    let survey = Survey::take(&etcd::options(at)?).await;
+    let survey = Survey::fetch(&etcd::options(at)?).await;
     let survey = survey.map_err(|error| match error {
         SurveyError::Unreachable(reason) => Failure::unreachable(reason),
         error => Failure::bad_input(error),
@@ -54,7 +54,7 @@ fn text(survey: &Survey) -> String {
         let is_leader = survey.leader.as_ref().is_some_and(|leader| leader.name == standby.name);
         if !is_leader {
             let behind = counted(usize::try_from(standby.lag).unwrap_or(usize::MAX), "transaction");
-            let (name, at, said) = (&standby.name, at(&standby.address), ago(standby.said));
+            let (name, at, said) = (&standby.name, at(&standby.address), ago(standby.reported));
             text += &format!("standby    {name}{at}, {behind} behind, last report {said}\n");
         }
     }
@@ -89,7 +89,7 @@ fn json_fields(survey: &Survey) -> Map<String, Value> {
                 "name": standby.name,
                 "address": standby.address,
                 "lag": standby.lag,
-                "said_ms": standby.said.as_millis(),
+                "said_ms": standby.reported.as_millis(),
             })
         })
         .collect();

@@ -195,19 +195,19 @@ fn invalid_options_are_reported_and_missing_etcd_is_awaited() {
     let nobody = format!("http://127.0.0.1:{}", free_port());
     let waits = serve(&nobody, &["--listen", "127.0.0.1:0"]);
     let line = until(&waits, "standby again");
-    assert!(line.contains(&format!("no etcd answers at {nobody}")), "{line}");
+    assert!(line.contains(&format!("cannot reach etcd at {nobody}")), "{line}");
     waits.signal("-TERM");
     waits.end().is(0, "");
     for (options, part) in [
-        (&["--etcd-prefix", "no"][..], "is no prefix"),
+        (&["--etcd-prefix", "no"][..], "is not a valid prefix"),
         (&["--etcd-lease", "1s"], "--etcd-lease: it must be from 2s to 600s"),
         (&["--etcd-user", "root"], "--etcd-user: it requires etcd-password"),
-        (&["--etcd", "mqtt://h"], "is no endpoint of etcd"),
-        (&["--etcd", "http://root:secret@h:1"], "an endpoint of etcd with a user in it"),
+        (&["--etcd", "mqtt://h"], "is not an etcd endpoint"),
+        (&["--etcd", "http://root:secret@h:1"], "an etcd endpoint contains a user"),
         (&["--etcd", "https://h:1"], "https URLs require etcd-tls-ca"),
         (&["--etcd-tls-ca", "ca.pem"], "--etcd-tls-ca: it requires https URLs"),
         (&["--etcd-tls-cert", "cert.pem"], "--etcd-tls-cert: it requires etcd-tls-key"),
-        (&["--etcd-name", "a\nb"], "cannot be told to others"),
+        (&["--etcd-name", "a\nb"], "is not a valid name or address"),
         (&["--data-dir", "d"], "--data-dir: use either data-dir or etcd"),
     ] {
         let mut command = statestore();
@@ -221,8 +221,8 @@ fn invalid_options_are_reported_and_missing_etcd_is_awaited() {
         let ended = run(statestore().args(["serve", "--listen", "127.0.0.1:0", option]));
         ended.fails(2, &["it is for a cluster: give etcd too"]);
     }
-    run(statestore().args(["status", "--etcd", &nobody])).fails(3, &["no etcd answers at"]);
-    run(statestore().args(["status", "--etcd", "mqtt://h"])).fails(2, &["is no endpoint"]);
+    run(statestore().args(["status", "--etcd", &nobody])).fails(3, &["cannot reach etcd at"]);
+    run(statestore().args(["status", "--etcd", "mqtt://h"])).fails(2, &["is not an etcd endpoint"]);
 }
 
 #[test]

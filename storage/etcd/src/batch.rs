@@ -1,4 +1,4 @@
-//! What one transaction writes: records, the last of each key, and the answers that go with them.
+//! Splitting of a commit into the writes of etcd transactions.
 
 use std::collections::vec_deque::Iter;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,61 +13,62 @@ use crate::head::later;
 use crate::keys::Keys;
 use crate::limits::MAX_VALUE_BYTES;
 
-/// Writes of one transaction. With the head, the answers and the answers that are dropped there are 128, which is what etcd
-/// takes unless it is told otherwise.
+/// Maximum number of writes of one transaction. Together with the head, the responses and the
+/// removal of old responses that makes 128 operations, the default limit of etcd.
 pub(crate) const WRITES_MAX: usize = 125;
 
-/// Bytes of one transaction beyond which the next begins. What is never cut may pass it, and still fits into the 1.5 MiB that
-/// etcd takes unless it is told otherwise.
+/// Bytes of one transaction beyond which the next one begins. A group that cannot be split may
+/// exceed this limit, but always fits into 1.5 MiB, the default limit of etcd.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of a key, which is in its record once more, and of what names a request.
+/// Maximum length of a key. Its record contains the key again.
 const NAME_BYTES_MAX: usize = 1 << 16;
 
-/// Among so many records the answer follows that a record belongs to, if one does.
-const ANSWER_WITHIN: usize = 8;
+/// A record and the response that belongs to it are at most this many records apart.
+const RESPONSE_WITHIN: usize = 8;
 
-/// What beside its content a write takes in a request.
+/// Bytes of a write in a transaction besides its key and value.
 const OVERHEAD: usize = 64;
 
 /// The writes of one transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
-    /// Keys of etcd, and what they have afterwards; none for those that are removed.
+    /// Keys in etcd with their new values; `None` for removed keys.
     pub(crate) writes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    /// Answers as records, and for how long they are wanted.
-    pub(crate) answers: Option<(Vec<u8>, Duration)>,
-    /// No version up to this one is issued again.
+    /// Encoded responses, and the longest time for which one of them is retained.
+    pub(crate) responses: Option<(Vec<u8>, Duration)>,
+    /// Greatest version that was issued.
     pub(crate) clock: Option<Version>,
 }
 
-/// A commit, one transaction after the other. It is cut where a request ends, so that a write and its answer are in one.
+/// The transactions of a commit. The commit is split between requests, so that a write and its
+/// response are in the same transaction.
 #[derive(Debug)]
 pub(crate) struct Parts {
     records: VecDeque<Record>,
 }
 
-/// Records that are not to be cut.
+/// Records that must be in one transaction.
 #[derive(Default)]
 struct Group {
     writes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    answers: Vec<Record>,
+    responses: Vec<Record>,
     clock: Option<Version>,
     bytes: usize,
 }
 
 impl Parts {
     /// # Errors
-    /// When one record alone is too large. Then none is written.
+    /// [`Failure::ValueTooLarge`] if one record alone is too large. Nothing is written then.
     pub(crate) fn new(records: Vec<Record>) -> Result<Self, Failure> {
-        records.iter().try_for_each(check)?;
+        records.iter().try_for_each(check_size)?;
         Ok(Self { records: records.into() })
     }
 
-    /// The next transaction, if anything is left to write.
+    /// Returns the next transaction; `None` when nothing is left to write.
     pub(crate) fn next(&mut self, keys: &Keys) -> Option<Part> {
         let mut part = Part::default();
-        let (mut bytes, mut answers) = (0, Vec::new());
+        let (mut bytes, mut responses) = (0, Vec::new());
         while let Some(len) = self.group_len() {
             let records = self.records.iter().take(len);
             let group = Group::new(keys, records);
@@ -80,22 +81,22 @@ impl Parts {
             self.records.drain(..len);
             bytes += group.bytes.max(1);
             part.writes.extend(group.writes);
-            answers.extend(group.answers);
+            responses.extend(group.responses);
             part.clock = later(part.clock, group.clock);
         }
-        let kept = |record: &Record| match record {
-            Record::Response(answered) => answered.retention,
+        let retention = |record: &Record| match record {
+            Record::Response(response) => response.retention,
             _ => Duration::ZERO,
         };
-        if let Some(longest) = answers.iter().map(kept).max() {
-            part.answers = Some((encode_records(&answers), longest));
+        if let Some(longest) = responses.iter().map(retention).max() {
+            part.responses = Some((encode_records(&responses), longest));
         }
         (bytes > 0).then_some(part)
     }
 
-    /// How many records come before the first place where they may be cut.
+    /// Returns the number of records up to the first place where the commit may be split.
     fn group_len(&self) -> Option<usize> {
-        let is_answer = |at: usize| matches!(self.records.get(at), Some(Record::Response(_)));
+        let is_response = |at: usize| matches!(self.records.get(at), Some(Record::Response(_)));
         let mut bytes = 0;
         for (at, record) in self.records.iter().enumerate() {
             bytes += size(record);
@@ -103,9 +104,10 @@ impl Parts {
             let is_cut = match next {
                 None => true,
                 Some(Record::Response(_)) => false,
-                // More than a transaction takes: whoever sends a value of that size without a wish for an answer waits for none.
+                // A request writes at most one large value, so these records belong to different
+                // requests, and the earlier ones have no response.
                 Some(next) if bytes + size(next) > BYTES_MAX => true,
-                Some(_) => is_answer(at) || !(at + 1..=at + ANSWER_WITHIN).any(is_answer),
+                Some(_) => is_response(at) || !(at + 1..=at + RESPONSE_WITHIN).any(is_response),
             };
             if is_cut {
                 return Some(at + 1);
@@ -133,9 +135,9 @@ impl Group {
                     (None, keys.watch(key, client_id).map(|key| (key, None)))
                 }
                 Record::Issued { version } => (Some(version), None),
-                // What nobody here knows is kept beside the answers, where order and number do not matter.
+                // Responses, and records of later versions, which are stored with the responses.
                 _ => {
-                    group.answers.push(record.clone());
+                    group.responses.push(record.clone());
                     (None, None)
                 }
             };
@@ -146,7 +148,7 @@ impl Group {
     }
 }
 
-/// Bytes that a record takes in a transaction, and rather more than less.
+/// Returns an upper estimate of the bytes of a record in a transaction.
 fn size(record: &Record) -> usize {
     OVERHEAD
         + match record {
@@ -159,20 +161,20 @@ fn size(record: &Record) -> usize {
             Record::Registered { key, client_id, .. } | Record::Unregistered { key, client_id } => {
                 2 * (key.len() + client_id.len())
             }
-            Record::Response(answered) => size_of_answer(answered),
+            Record::Response(response) => response_size(response),
             _ => 0,
         }
 }
 
-fn size_of_answer(answered: &RecordedResponse) -> usize {
-    let RecordedResponse { client_id, response_topic, correlation, payload, .. } = answered;
+fn response_size(response: &RecordedResponse) -> usize {
+    let RecordedResponse { client_id, response_topic, correlation, payload, .. } = response;
     client_id.len() + response_topic.len() + correlation.as_bytes().len() + payload.len()
 }
 
-fn check(record: &Record) -> Result<(), Failure> {
+fn check_size(record: &Record) -> Result<(), Failure> {
     let (key, bytes) = match record {
         Record::Put { key, value, .. } => (&**key, key.len() + value.len()),
-        Record::Response(answered) => (&b"(an answer)"[..], 4 * size_of_answer(answered)),
+        Record::Response(response) => (&b"(a response)"[..], 4 * response_size(response)),
         Record::Registered { key, client_id, .. } => (&**key, client_id.len()),
         _ => return Ok(()),
     };

@@ -1,5 +1,6 @@
-//! How a standby becomes the leader: first the key with a lease, so that one of them tries at a time, and then the epoch, which
-//! shuts out whoever wrote before.
+//! Election: a standby becomes the leader in two steps. First it creates the leader key with a
+//! lease, so only one standby campaigns at a time. Then it raises the epoch, which fences the
+//! former leader.
 
 use statestore_proto::time::UnixTime;
 
@@ -8,36 +9,36 @@ use crate::client::Etcd;
 use crate::error::Failure;
 use crate::head::Head;
 use crate::keys::Keys;
-use crate::known::Known;
-use crate::lease::{Followed, Lease};
+use crate::known_head::KnownHead;
+use crate::lease::{HeadCheck, Lease};
 use crate::options::Options;
 use crate::role::{Leader, RoleSender, encode_leader};
 use crate::transaction::{self, Writes};
-use crate::wall;
+use crate::wall_clock;
 
-/// A lead that was won.
+/// Result of a won election.
 #[derive(Debug)]
 pub(crate) struct Won {
     pub(crate) lease: Lease,
-    /// Of which the claim is done.
+    /// The chain after the claim.
     pub(crate) chain: Chain,
     pub(crate) since: UnixTime,
 }
 
-/// Tries to lead; `None` when another does.
+/// Tries to become the leader; returns `None` if another store leads.
 ///
 /// # Errors
-/// [`Failure`] when etcd fails. Nobody leads by what was done then.
+/// [`Failure`] if etcd fails. This store does not lead then.
 pub(crate) async fn run(
     etcd: &Etcd,
     keys: &Keys,
     options: &Options,
     role: &RoleSender,
-    known: &Known,
+    known: &KnownHead,
 ) -> Result<Option<Won>, Failure> {
-    let followed = Followed { keys: keys.clone(), known: known.clone() };
-    let lease = Lease::grant(etcd, options.lease, role.clone(), followed).await?;
-    let since = wall::now();
+    let head_check = HeadCheck { keys: keys.clone(), known: known.clone() };
+    let lease = Lease::grant(etcd, options.lease, role.clone(), head_check).await?;
+    let since = wall_clock::now();
     let (name, address) = (options.name.clone(), options.address.clone());
     let leader = encode_leader(&Leader { name, address, since });
     let claimed = async {
@@ -50,12 +51,12 @@ pub(crate) async fn run(
     if let Ok(Some(chain)) = claimed {
         return Ok(Some(Won { lease, chain, since }));
     }
-    // Or nobody could lead before it runs out.
+    // Otherwise no store could lead before the lease expires.
     let _ = lease.revoke(etcd).await;
     claimed.map(|_| None)
 }
 
-/// Raises the epoch; `None` when another was first.
+/// Raises the epoch; returns `None` if another store has raised it first.
 async fn claim(etcd: &Etcd, keys: &Keys, lease: &Lease) -> Result<Option<Chain>, Failure> {
     let found = etcd.find(&[keys.head()]).await?;
     let head = found.entries.into_iter().next().flatten();
@@ -63,10 +64,10 @@ async fn claim(etcd: &Etcd, keys: &Keys, lease: &Lease) -> Result<Option<Chain>,
     let mut seen = head.ok_or_else(|| Failure::damaged(&keys.head()))?;
     loop {
         let epoch = seen.epoch;
-        let mut chain = Chain::claim(seen, lease.id(), wall::now());
-        match transaction::run(etcd, keys, lease, &mut chain, &Writes::default()).await? {
+        let mut chain = Chain::claim(seen, lease.id(), wall_clock::now());
+        match transaction::send(etcd, keys, lease, &mut chain, &Writes::default()).await? {
             Verdict::Done => return Ok(Some(chain)),
-            // The leader before has gone on meanwhile, as it may until the claim.
+            // The former leader has committed since then. It can do so until the claim.
             Verdict::Deposed { by } if by.epoch == epoch => seen = by,
             Verdict::Again | Verdict::Deposed { .. } | Verdict::Broken { .. } => return Ok(None),
         }

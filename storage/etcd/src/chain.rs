@@ -1,56 +1,59 @@
-//! The fenced chain, without I/O: which transaction comes next, and what its outcome means.
+//! The fenced chain of transactions, without I/O: the next transaction, and the meaning of its
+//! outcome.
 //!
-//! A transaction is done only if the head is still the one before it. So transactions of one writer take effect in order
-//! and once, however often they are sent, and none does after another writer has raised the epoch. Nothing of that rests
-//! on leases or clocks.
+//! A transaction takes effect only if the head is still that of the previous transaction. So the
+//! transactions of a writer take effect in order and once, however often they are sent, and none
+//! takes effect after another writer has raised the epoch. This depends neither on leases nor on
+//! clocks.
 
 use statestore_proto::hlc::Version;
 use statestore_proto::time::UnixTime;
 
 use crate::head::{Head, later};
 
-/// One writer's end of the chain.
+/// The chain, as one writer extends it.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
-    /// The head that the transaction must find.
+    /// Head that the transaction must find.
     head: Head,
-    /// The head that it leaves; `None` where it leaves it as it is.
+    /// Head that the transaction writes; `None` if it only compares.
     next: Option<Head>,
 }
 
-/// What became of a transaction that was sent.
+/// Result of sending a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The head was the one before, and everything was written.
+    /// The head matched, and everything was written.
     Succeeded,
     /// The head was this one, and nothing was written.
     Failed(Option<Head>),
-    /// Nobody knows.
+    /// The transaction may have taken effect, may take effect later, or never.
     NoReply,
 }
 
-/// What follows.
+/// Consequence of an outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It has taken effect.
+    /// The transaction has taken effect.
     Done,
-    /// The same transaction is to be sent again.
+    /// The same transaction must be sent again.
     Again,
-    /// Another writer is ahead. The transaction will not take effect any more; whether it had before, if it was sent more than
-    /// once, nobody knows.
+    /// Another writer is ahead. The transaction will not take effect any more. If it was sent more
+    /// than once, it may have taken effect before.
     Deposed {
-        /// The head that was found.
+        /// Head in etcd.
         by: Head,
     },
-    /// The chain is not what it was: put back to an earlier state, removed, or written by something else.
+    /// The head is missing, earlier than before, or written by another program.
     Broken {
-        /// The head that was found.
+        /// Head in etcd.
         found: Option<Head>,
     },
 }
 
 impl Chain {
-    /// Raises the epoch above that of a head that was seen: the first transaction of a writer.
+    /// Begins the first transaction of a writer, which raises the epoch of the head that it has
+    /// seen.
     pub(crate) fn claim(seen: Head, writer: i64, now: UnixTime) -> Self {
         let next = Head {
             epoch: seen.epoch.saturating_add(1),
@@ -72,22 +75,22 @@ impl Chain {
         });
     }
 
-    /// Begins one that only asks whether this writer still leads.
+    /// Begins a transaction that only checks that this writer still leads.
     pub(crate) fn begin_barrier(&mut self) {
         self.next = None;
     }
 
-    /// The head that the transaction must find.
+    /// Returns the head that the transaction must find.
     pub(crate) const fn head(&self) -> &Head {
         &self.head
     }
 
-    /// The head that it leaves.
+    /// Returns the head that the transaction writes.
     pub(crate) const fn next(&self) -> Option<&Head> {
         self.next.as_ref()
     }
 
-    /// Takes what became of the transaction.
+    /// Handles the outcome of the transaction.
     pub(crate) fn outcome(&mut self, outcome: Outcome) -> Verdict {
         let found = match outcome {
             Outcome::NoReply => return Verdict::Again,
@@ -95,12 +98,13 @@ impl Chain {
             Outcome::Failed(found) => found,
         };
         let Some(by) = found else { return Verdict::Broken { found: None } };
-        // It was sent before, and only the reply was lost.
+        // An earlier attempt took effect, and only its reply was lost.
         if self.next.as_ref() == Some(&by) {
             return self.done();
         }
         let is_ahead = (by.epoch, by.sequence) > (self.head.epoch, self.head.sequence);
-        // Within its epoch nobody but this writer raises the sequence, except before a claim.
+        // Within its epoch only this writer raises the sequence. A claim is different: until it
+        // takes effect, the previous leader can still raise the sequence.
         let is_claim = self.next.as_ref().is_some_and(|next| next.epoch != self.head.epoch);
         if is_ahead && (is_claim || by.epoch > self.head.epoch) {
             Verdict::Deposed { by }

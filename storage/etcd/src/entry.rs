@@ -1,4 +1,4 @@
-//! What etcd has, read: each key with its value, as it was written here or not at all.
+//! Decoding of entries in etcd. Values that a store did not write are errors.
 
 use etcd_client::KeyValue;
 use statestore_proto::store::{Record, RecordedResponse, RecordsError, decode_records};
@@ -9,39 +9,39 @@ use crate::keys::{Keys, Name};
 use crate::presence::{self, StandbyStatus};
 use crate::role::{Leader, decode_leader};
 
-/// The layout of all keys and values.
+/// Version of the layout of all keys and values.
 pub(crate) const FORMAT: &str = "statestore 1";
 
-/// What layouts of later versions begin with too.
+/// Common beginning of all layout versions.
 const FORMAT_OF_ALL: &str = "statestore ";
 
-/// A key and its value.
+/// A decoded key and value.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Entry {
-    /// The layout is the one that is known here.
+    /// The layout has the supported version.
     Format,
     Head(Head),
-    /// Read by [`leader`], which looks at its lease too.
+    /// Decoded by [`decode_leader_key`], which needs the lease too.
     Leader,
-    /// What no store has made. It is of no use and does no harm.
-    Stray,
-    /// Of a value or a registration.
+    /// A key that no store writes. It is ignored.
+    Unknown,
+    /// Record of an entry or a registration.
     Record(Record),
-    /// Of one transaction, in order.
-    Answers {
+    /// Responses of one transaction, in order.
+    Responses {
         number: u64,
-        answers: Vec<RecordedResponse>,
+        responses: Vec<RecordedResponse>,
     },
     Standby(StandbyStatus),
 }
 
-/// Reads what is at a key.
+/// Decodes a key and its value.
 ///
 /// # Errors
-/// [`Failure`] when a store has not written it so.
-pub(crate) fn read(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Entry, Failure> {
+/// [`Failure`] if a store does not write such a value, or if a later version wrote it.
+pub(crate) fn decode(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Entry, Failure> {
     let damaged = || Failure::damaged(key);
-    let Some(name) = keys.parse(key) else { return Ok(Entry::Stray) };
+    let Some(name) = keys.parse(key) else { return Ok(Entry::Unknown) };
     Ok(match name {
         Name::Format => {
             check_format(keys, value)?;
@@ -50,15 +50,15 @@ pub(crate) fn read(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Entry, Failu
         Name::Head => Entry::Head(Head::decode(value).ok_or_else(damaged)?),
         Name::Leader => Entry::Leader,
         Name::Standby { name } => {
-            presence::decode(name, value).map_or(Entry::Stray, Entry::Standby)
+            presence::decode(name, value).map_or(Entry::Unknown, Entry::Standby)
         }
-        Name::Answers { number } => {
-            let answer = |record| match record {
-                Record::Response(answered) => Ok(answered),
+        Name::Responses { number } => {
+            let response = |record| match record {
+                Record::Response(response) => Ok(response),
                 _ => Err(damaged()),
             };
-            let answers = records(keys, key, value)?.into_iter().map(answer);
-            Entry::Answers { number, answers: answers.collect::<Result<_, _>>()? }
+            let responses = records(keys, key, value)?.into_iter().map(response);
+            Entry::Responses { number, responses: responses.collect::<Result<_, _>>()? }
         }
         Name::Value { .. } | Name::Watch { .. } => {
             let mut records = records(keys, key, value)?.into_iter();
@@ -78,22 +78,22 @@ pub(crate) fn read(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Entry, Failu
     })
 }
 
-/// What the key of the leader says.
+/// State of the leader key.
 #[derive(Debug, PartialEq)]
 pub(crate) enum LeaderKey {
-    /// This one leads.
-    Of(Leader),
-    /// Nobody leads: it is under no lease, so no store has put it there, and the next leader replaces it.
+    /// This store leads.
+    Store(Leader),
+    /// The key has no lease, so no store has written it. The next leader replaces it.
     Unleased,
-    /// Somebody else's: nobody can lead before this lease ends.
+    /// Another program has written the key. No store can lead before this lease ends.
     Foreign(i64),
 }
 
-/// Reads the key of the leader.
-pub(crate) fn leader(kv: &KeyValue) -> LeaderKey {
+/// Decodes the leader key.
+pub(crate) fn decode_leader_key(kv: &KeyValue) -> LeaderKey {
     match (kv.lease(), decode_leader(kv.value())) {
         (0, _) => LeaderKey::Unleased,
-        (_, Some(leader)) => LeaderKey::Of(leader),
+        (_, Some(leader)) => LeaderKey::Store(leader),
         (lease, None) => LeaderKey::Foreign(lease),
     }
 }
@@ -109,8 +109,10 @@ fn records(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Vec<Record>, Failure
     })
 }
 
+/// Checks the version of the layout.
+///
 /// # Errors
-/// [`Failure::Later`] for the layout of a later version, and [`Failure::Foreign`] for what is none.
+/// [`Failure::Later`] for a later version, and [`Failure::Foreign`] for any other text.
 pub(crate) fn check_format(keys: &Keys, value: &[u8]) -> Result<(), Failure> {
     match core::str::from_utf8(value) {
         Ok(FORMAT) => Ok(()),
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_known_layout_is_read() {
+    fn unknown_layouts_are_refused() {
         assert_eq!(check_format(&keys(), b"statestore 1"), Ok(()));
         let later = check_format(&keys(), b"statestore 2").unwrap_err();
         assert!(later.to_string().contains("\"statestore 2\""), "{later}");
@@ -149,16 +151,16 @@ mod tests {
     }
 
     #[test]
-    fn a_record_in_the_wrong_place_is_damage() {
+    fn record_at_the_wrong_key_is_damage() {
         let place = keys().value(b"on");
         let other = encode_records([&put(b"off")]);
-        assert_eq!(read(&keys(), &place, &other), Err(Failure::damaged(&place)));
+        assert_eq!(decode(&keys(), &place, &other), Err(Failure::damaged(&place)));
         let right = encode_records([&put(b"on")]);
-        assert_eq!(read(&keys(), &place, &right), Ok(Entry::Record(put(b"on"))));
+        assert_eq!(decode(&keys(), &place, &right), Ok(Entry::Record(put(b"on"))));
         let twice = encode_records([&put(b"on"), &put(b"on")]);
-        assert_eq!(read(&keys(), &place, &twice), Err(Failure::damaged(&place)));
-        for place in [place, keys().answers(7), keys().watch(b"on", "lamp").unwrap()] {
-            assert_eq!(read(&keys(), &place, &unwatched()), Err(Failure::damaged(&place)));
+        assert_eq!(decode(&keys(), &place, &twice), Err(Failure::damaged(&place)));
+        for place in [place, keys().responses(7), keys().watch(b"on", "lamp").unwrap()] {
+            assert_eq!(decode(&keys(), &place, &unwatched()), Err(Failure::damaged(&place)));
         }
     }
 
@@ -179,21 +181,21 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_panic(inside: Vec<u8>, place in 0..7_usize, value: Vec<u8>, is_records: bool) {
-            let place: &[u8] = [&b""[..], b"fmt", b"head", b"leader", b"k/", b"w/", b"a/00000000000000"][place];
-            let key = [b"/ss/shop/", place, &inside].concat();
-            // A right checksum, so that what is behind it is read too.
+            let places = [&b""[..], b"fmt", b"head", b"leader", b"k/", b"w/", b"a/00000000000000"];
+            let key = [b"/ss/shop/", places[place], &inside].concat();
+            // Valid records first, so that the bytes after their checksum are decoded too.
             let value = if is_records { [&unwatched()[..], &value].concat() } else { value };
-            let _ = read(&keys(), &key, &value);
-            let _ = read(&keys(), &inside, &value);
+            let _ = decode(&keys(), &key, &value);
+            let _ = decode(&keys(), &inside, &value);
         }
 
         #[test]
-        fn a_changed_byte_is_no_other_entry(at in 0..60_usize, change in 1..=255_u8) {
+        fn changed_byte_is_an_error(at in 0..60_usize, change in 1..=255_u8) {
             let place = keys().value(b"on");
             let mut bytes = encode_records([&put(b"on")]);
             let at = at % bytes.len();
             bytes[at] ^= change;
-            prop_assert!(read(&keys(), &place, &bytes).is_err());
+            prop_assert!(decode(&keys(), &place, &bytes).is_err());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What goes wrong with etcd, as whoever runs the store should read it.
+//! Errors of etcd and of its contents, with texts for operators.
 
 use std::error::Error as _;
 
@@ -9,7 +9,7 @@ use statestore_tokio::JournalError;
 use crate::head::Head;
 use crate::keys::Keys;
 
-/// Codes of gRPC that say more than that something failed.
+/// gRPC status codes that are handled separately.
 const CANCELLED: i32 = 1;
 const INVALID_ARGUMENT: i32 = 3;
 const DEADLINE_EXCEEDED: i32 = 4;
@@ -19,117 +19,143 @@ const OUT_OF_RANGE: i32 = 11;
 const UNAVAILABLE: i32 = 14;
 const UNAUTHENTICATED: i32 = 16;
 
-/// Why [options](crate::Options) cannot be used. Nothing was asked of etcd.
+/// Invalid [options](crate::Options). No request was sent to etcd.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
-    /// There is no endpoint.
-    #[error("no endpoint of etcd: give one at least, such as http://127.0.0.1:2379")]
+    /// The list of endpoints is empty.
+    #[error("no etcd endpoint is given; give at least one, such as http://127.0.0.1:2379")]
     NoEndpoint,
-    /// An endpoint is no URL that can be connected to.
+    /// An endpoint is not a supported URL.
     #[error(
-        "{0:?} is no endpoint of etcd: write http://HOST:PORT, or with certificates https://HOST:PORT, which takes the feature `tls`"
+        "{0:?} is not an etcd endpoint; write http://HOST:PORT, or with certificates \
+         https://HOST:PORT, which requires the feature `tls`"
     )]
     Endpoint(String),
-    /// An endpoint has a user or a password in it, which would be shown with it.
+    /// An endpoint contains a user or a password, which messages with this endpoint would show.
     #[error(
-        "an endpoint of etcd with a user in it: leave out what is before the @, and give the user and its password apart"
+        "an etcd endpoint contains a user; remove the part before the @, and give the user and the \
+         password separately"
     )]
     EndpointWithUser,
-    /// The prefix cannot be one.
-    #[error("{0:?} is no prefix: it begins and ends with a slash, has no control characters and {max} bytes at most", max = crate::limits::PREFIX_BYTES_MAX)]
+    /// The prefix is invalid.
+    #[error(
+        "{0:?} is not a valid prefix; it must begin and end with a slash, contain no control \
+         characters, and have at most {max} bytes",
+        max = crate::limits::PREFIX_BYTES_MAX
+    )]
     Prefix(String),
-    /// The lease is too short for etcd, or longer than anybody waits.
-    #[error("a lease of {0} s: take {min} to {max} s", min = crate::limits::LEASE_MIN, max = crate::limits::LEASE_MAX)]
+    /// The lease is not a whole number of seconds, or out of range.
+    #[error(
+        "a lease of {0} s is invalid; use whole seconds from {min} to {max}",
+        min = crate::limits::LEASE_MIN,
+        max = crate::limits::LEASE_MAX
+    )]
     Lease(u64),
-    /// A name or an address cannot be told to others.
-    #[error("{0:?} cannot be told to others: take one line of {max} bytes at most", max = crate::limits::LABEL_BYTES_MAX)]
+    /// A name or an address is too long or contains control characters.
+    #[error(
+        "{0:?} is not a valid name or address; use one line of at most {max} bytes",
+        max = crate::limits::LABEL_BYTES_MAX
+    )]
     Label(String),
     /// A certificate or key cannot be read.
-    #[error("{path}: {reason}: give a file in PEM format that this user may read")]
+    #[error("cannot read {path}: {reason}; give a file in PEM format that this user can read")]
     Tls {
-        /// The file.
+        /// File.
         path: String,
-        /// What the system says.
+        /// Error of the system.
         reason: String,
     },
 }
 
-/// Why something asked of etcd was not done. No text of it holds a value.
+/// Reason why an operation on etcd failed. The texts contain no values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("{0}")]
     Options(#[from] OptionsError),
     #[error(
-        "no etcd answers at {endpoints}: {reason}: see that it runs, and that the address and, with TLS, the certificates are right"
+        "cannot reach etcd at {endpoints}: {reason}; check that it runs, its address and, with TLS, \
+         the certificates"
     )]
     Unreachable { endpoints: Box<str>, reason: String },
     #[error(
-        "etcd at {endpoints} did not answer within {ms} ms: see whether its members run, have a leader, and have a disk that is not busy"
+        "etcd at {endpoints} did not respond within {ms} ms; check that its members run and have a \
+         leader, and that their disks are not overloaded"
     )]
     TimedOut { endpoints: Box<str>, ms: u128 },
     #[error(
-        "the database of etcd is full (NOSPACE): compact it, defragment its members, raise --quota-backend-bytes if that is not enough, and disarm the alarm"
+        "the database of etcd is full (NOSPACE); compact it and defragment its members, raise \
+         --quota-backend-bytes if necessary, then disarm the alarm"
     )]
     NoSpace,
-    #[error("etcd has compacted what was still to be read")]
+    #[error("cannot read changes of etcd: they were compacted")]
     Compacted,
-    #[error("etcd refuses this user ({0}): give the user and the password of an etcd user")]
+    #[error("etcd rejects this user: {0}; give the name and the password of an etcd user")]
     Unauthenticated(String),
     #[error(
-        "etcd permits this user too little ({reason}): grant its role readwrite on the prefix {prefix}"
+        "this etcd user lacks permissions: {reason}; grant its role readwrite on the prefix {prefix}"
     )]
     Denied { reason: String, prefix: String },
     #[error(
-        "etcd refuses a request of this size ({0}): start its members with --max-request-bytes of 1572864 and --max-txn-ops of 128 at least, which are the defaults"
+        "etcd rejects the size of a request: {0}; start its members with at least the defaults, \
+         --max-request-bytes 1572864 and --max-txn-ops 128"
     )]
     TooLarge(String),
-    #[error("the prefix {0} holds what no state store has written: take another prefix")]
+    #[error(
+        "cannot use the prefix {0}: it contains data that no state store wrote; choose another prefix"
+    )]
     Foreign(String),
     #[error(
-        "the prefix {prefix} has layout {found:?}, and this version knows {known:?}: use the version that wrote it, or a later one"
+        "cannot use the prefix {prefix}: it has layout {found:?}, and this version supports \
+         {known:?}; use the version that wrote it, or a later one"
     )]
     Later { prefix: String, found: String, known: String },
     #[error(
-        "what etcd has at {0} is not what a store wrote there: put back a snapshot of etcd, or take another prefix"
+        "the value at {0} in etcd is damaged; restore a snapshot of etcd, or choose another prefix"
     )]
     Damaged(String),
     #[error(
-        "etcd has lost what it held: {prefix}head was {seen}, and is {found}. It was started anew without its data, or with an earlier snapshot, or somebody else writes there: end all stores that use it, see that it has what it should, and start them again"
+        "etcd has lost data: {prefix}head was {seen} and is now {found}, because etcd was started \
+         without its data or from an earlier snapshot, or because another program writes there; stop \
+         all stores that use it, check its data, and start them again"
     )]
     WentBack { prefix: String, seen: String, found: String },
     #[error("deposed: {0}")]
     Deposed(String),
     #[error("not leading any more: {0}")]
     Lost(String),
-    #[error("a value of {bytes} bytes under {key} does not fit into a transaction of etcd: limit the store to {max} bytes for key and value together", max = crate::limits::MAX_VALUE_BYTES)]
+    #[error(
+        "a key and value of {bytes} bytes at {key} do not fit into an etcd transaction; limit the \
+         store to {max} bytes for both together",
+        max = crate::limits::MAX_VALUE_BYTES
+    )]
     ValueTooLarge { key: String, bytes: usize },
     #[error("etcd: {0}")]
     Other(String),
 }
 
 impl Failure {
-    /// The chain is not what was seen of it.
+    /// The head is earlier than one that was seen before, or belongs to another chain.
     pub(crate) fn went_back(keys: &Keys, seen: &Head, found: Option<&Head>) -> Self {
         let seen = Self::shown(Some(seen));
         Self::WentBack { prefix: keys.prefix(), seen, found: Self::shown(found) }
     }
 
-    /// A head for a message.
+    /// Formats a head for a message.
     fn shown(head: Option<&Head>) -> String {
         head.map_or_else(
-            || "not there".to_owned(),
+            || "missing".to_owned(),
             |head| String::from_utf8_lossy(&head.encode()).into_owned(),
         )
     }
 
-    /// Bytes at this key that cannot be read.
+    /// The value of this key cannot be decoded.
     pub(crate) fn damaged(key: &[u8]) -> Self {
         Self::Damaged(preview(key))
     }
 
-    /// What the client library says, of etcd at these endpoints.
-    pub(crate) fn of(error: &Error, endpoints: &str, prefix: &str) -> Self {
+    /// Classifies an error of the client library.
+    pub(crate) fn from_client(error: &Error, endpoints: &str, prefix: &str) -> Self {
         let Error::GRpcStatus(status) = error else {
             let (endpoints, reason) = (endpoints.into(), chain(error));
             return match error {
@@ -139,47 +165,50 @@ impl Failure {
                 _ => Self::Other(reason),
             };
         };
-        let says = status.message().trim_start_matches("etcdserver: ").to_owned();
+        let message = status.message().trim_start_matches("etcdserver: ").to_owned();
         match status.code() as i32 {
             UNAVAILABLE | DEADLINE_EXCEEDED | CANCELLED => {
                 Self::Unreachable { endpoints: endpoints.into(), reason: chain(error) }
             }
-            RESOURCE_EXHAUSTED if says.contains("space exceeded") => Self::NoSpace,
-            OUT_OF_RANGE if says.contains("compacted") => Self::Compacted,
+            RESOURCE_EXHAUSTED if message.contains("space exceeded") => Self::NoSpace,
+            OUT_OF_RANGE if message.contains("compacted") => Self::Compacted,
             INVALID_ARGUMENT | RESOURCE_EXHAUSTED
-                if says.contains("too large")
-                    || says.contains("too many operations")
-                    || says.contains("larger than max") =>
+                if message.contains("too large")
+                    || message.contains("too many operations")
+                    || message.contains("larger than max") =>
             {
-                Self::TooLarge(says)
+                Self::TooLarge(message)
             }
-            UNAUTHENTICATED => Self::Unauthenticated(says),
-            INVALID_ARGUMENT if says.contains("user name") || says.contains("authentication") => {
-                Self::Unauthenticated(says)
+            UNAUTHENTICATED => Self::Unauthenticated(message),
+            INVALID_ARGUMENT
+                if message.contains("user name") || message.contains("authentication") =>
+            {
+                Self::Unauthenticated(message)
             }
-            // Such as a certificate that is not trusted.
-            _ if says == "transport error" => {
+            // For example, a certificate that is not trusted.
+            _ if message == "transport error" => {
                 Self::Unreachable { endpoints: endpoints.into(), reason: chain(error) }
             }
-            PERMISSION_DENIED => Self::Denied { reason: says, prefix: prefix.to_owned() },
+            PERMISSION_DENIED => Self::Denied { reason: message, prefix: prefix.to_owned() },
             _ => Self::Other(chain(error)),
         }
     }
 
-    /// Whether the same may succeed a little later.
+    /// Returns whether the same call may succeed later.
     pub(crate) const fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Other(_))
     }
 
-    /// Whether a store that is started again may find it gone.
+    /// Returns whether a new attempt to lead may succeed.
     pub(crate) const fn may_pass(&self) -> bool {
         self.is_transient()
             || matches!(self, Self::NoSpace | Self::Compacted | Self::Deposed(_) | Self::Lost(_))
     }
 
-    /// Whether a message was larger than this side reads, and a smaller one is to be asked for.
+    /// Returns whether a response exceeded the size limit of this client, so that a smaller page
+    /// must be requested.
     pub(crate) fn is_too_long(&self) -> bool {
-        matches!(self, Self::Other(says) if says.contains("message length too large"))
+        matches!(self, Self::Other(text) if text.contains("message length too large"))
     }
 }
 
@@ -189,22 +218,22 @@ impl From<Failure> for JournalError {
     }
 }
 
-/// A key as a log may show it.
+/// Formats a key for messages and logs.
 pub(crate) fn preview(key: &[u8]) -> String {
     format!("{:?}", KeyPreview(key))
 }
 
-/// An error and what has led to it, on one line; of a status what it says, without its code.
+/// Formats an error and its sources on one line; a gRPC status without its code.
 fn chain(error: &Error) -> String {
     let (mut text, mut source) = match error {
         Error::GRpcStatus(status) => (status.message().to_owned(), status.source()),
         error => (error.to_string(), error.source()),
     };
     while let Some(error) = source {
-        let says = error.to_string();
-        // Many repeat what has led to them.
-        if !text.contains(&says) {
-            text = format!("{text}: {says}");
+        let cause = error.to_string();
+        // Many errors repeat the text of their source.
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
         }
         source = error.source();
     }

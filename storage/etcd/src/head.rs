@@ -1,34 +1,36 @@
-//! The head of the chain: every transaction compares it with the one before, and raises it.
+//! Head of the chain. Every transaction compares it with that of the previous transaction, and
+//! raises it.
 
 use statestore_proto::hlc::Version;
 use statestore_proto::time::UnixTime;
 
-/// How far the chain has got. As text: its fields in this order, and a space between two of them.
+/// Position and state of the chain after a transaction. Encoded as text: the fields in this order,
+/// separated by spaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Grows with each new leader, and so shuts out those before.
+    /// Increases with each new leader, which fences former leaders.
     pub(crate) epoch: u64,
-    /// Grows with each transaction.
+    /// Increases with each transaction.
     pub(crate) sequence: u64,
-    /// What the writer's wall clock showed.
+    /// Wall clock of the writer.
     pub(crate) written: UnixTime,
-    /// The lease of the writer, which no other writer has: so no two of them write the same head.
+    /// Lease of the writer. It is unique, so two writers never write the same head.
     pub(crate) writer: i64,
-    /// No version up to this one is issued again.
+    /// Greatest version that was issued.
     pub(crate) clock: Option<Version>,
 }
 
-/// A clock that no version has moved.
+/// Text for a clock without versions.
 const NO_CLOCK: &str = "-";
 
 impl Head {
-    /// Of a store that has never had a leader.
+    /// Head of a store that has never had a leader.
     pub(crate) const fn first(written: UnixTime) -> Self {
         Self { epoch: 0, sequence: 0, written, writer: 0, clock: None }
     }
 
-    /// Greater with each transaction, and with each leader.
-    pub(crate) const fn place(&self) -> (u64, u64) {
+    /// Returns the position in the chain, which increases with each transaction and each leader.
+    pub(crate) const fn position(&self) -> (u64, u64) {
         (self.epoch, self.sequence)
     }
 
@@ -41,7 +43,7 @@ impl Head {
         format!("{epoch} {sequence} {} {writer} {clock}", written.as_millis()).into_bytes()
     }
 
-    /// `None` for what [`encode`](Self::encode) has not made.
+    /// Decodes exactly the form of [`encode`](Self::encode); `None` for other bytes.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = core::str::from_utf8(bytes).ok()?.splitn(5, ' ');
         let head = Self {
@@ -58,7 +60,7 @@ impl Head {
     }
 }
 
-/// The later of two clocks.
+/// Returns the greater of two versions.
 pub(crate) fn later(one: Option<Version>, other: Option<Version>) -> Option<Version> {
     match (one, other) {
         (Some(one), Some(other)) if one.hlc() < other.hlc() => Some(other),
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_a_line_that_people_can_read() {
+    fn head_is_encoded_as_one_readable_line() {
         let clock = Some(version(1_700_000_000_000, 5, "a store"));
         let written = UnixTime::from_millis(1_700_000_000_123);
         let head = Head { epoch: 3, sequence: 77, written, writer: -9, clock };
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_clock_is_kept() {
+    fn later_returns_the_greater_version() {
         let (one, two) = (Some(version(1, 9, "z")), Some(version(2, 0, "a")));
         assert_eq!(later(one.clone(), two.clone()), two);
         assert_eq!(later(two.clone(), one.clone()), two);
@@ -102,17 +104,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_is_what_was_written(
-            epoch: u64, sequence: u64, written: u64, writer: i64, wall in 0..1_u64 << 45, counter in 0..1_000_u64, clocked: bool,
+        fn decoding_returns_the_encoded_head(
+            epoch: u64,
+            sequence: u64,
+            written: u64,
+            writer: i64,
+            wall in 0..1_u64 << 45,
+            counter in 0..1_000_u64,
+            has_clock: bool,
         ) {
             let written = UnixTime::from_millis(written);
-            let clock = clocked.then(|| version(wall, counter, "node"));
+            let clock = has_clock.then(|| version(wall, counter, "node"));
             let head = Head { epoch, sequence, written, writer, clock };
             prop_assert_eq!(Head::decode(&head.encode()), Some(head));
         }
 
         #[test]
-        fn any_text_is_one_head_or_none(text in "[0-9 +-]{0,24}( -| [0-9:]{0,9}:[a-z ]{0,3})?") {
+        fn decoded_text_encodes_to_itself(text in "[0-9 +-]{0,24}( -| [0-9:]{0,9}:[a-z ]{0,3})?") {
             if let Some(head) = Head::decode(text.as_bytes()) {
                 prop_assert_eq!(head.encode(), text.as_bytes());
             }

@@ -1,4 +1,4 @@
-//! The journal: a standby until it leads, and then the writer of the chain.
+//! The journal: first a standby, then the writer of the chain.
 
 use std::fmt;
 
@@ -8,7 +8,6 @@ use statestore_tokio::service::{Commit, Journal};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::answers::Answers;
 use crate::batch::Parts;
 use crate::campaign::{self, Won};
 use crate::chain::{Chain, Verdict};
@@ -16,20 +15,22 @@ use crate::client::Etcd;
 use crate::entry::{self, LeaderKey};
 use crate::error::{Failure, OptionsError};
 use crate::keys::Keys;
-use crate::known::Known;
-use crate::leadership::{Held, Leadership, ended};
+use crate::known_head::KnownHead;
+use crate::leadership::{HeldLease, Leadership, role_after};
 use crate::options::Options;
+use crate::response_log::ResponseLog;
 use crate::role::{Role, RoleSender, RoleWatch};
 use crate::standby::{Goal, Standby, Step};
 use crate::transaction::{self, Writes};
-use crate::wall;
+use crate::wall_clock;
 
-/// A journal in etcd. See the [crate's documentation](crate).
+/// A journal in etcd. See the [crate documentation](crate).
 ///
-/// [`load`](Journal::load) is the standby: it returns records while another leads, and ends when this one does. A commit
-/// that is given up while it is awaited may still take effect, as a whole or, where it is larger than a transaction of
-/// etcd, up to the end of some request. It asks for no snapshots and writes no part of one: etcd has the last of each key
-/// anyway. Dropping the journal lets the lease run out; see [`Leadership::resign`].
+/// [`load`](Journal::load) is the standby: it returns records while another store leads, and `None`
+/// when this one does. A commit whose future is dropped may still take effect: as a whole, or, if
+/// it is larger than an etcd transaction, up to the end of some request. The journal never requests
+/// a snapshot, because etcd contains only the last record of each key. Dropping the journal lets
+/// the lease expire; see [`Leadership::resign`].
 pub struct EtcdJournal {
     options: Options,
     keys: Keys,
@@ -41,38 +42,39 @@ pub struct EtcdJournal {
 enum Phase {
     Unopened,
     Standby(Box<Standby>),
-    /// It has won, and does not know all that was written before.
+    /// This store has won the election, but has not read all earlier records.
     CatchingUp(Box<Standby>, Won),
     Leading(Writer),
     Ended,
 }
 
-/// What a leader knows of the chain.
+/// Writes the transactions of a leader.
 struct Writer {
     chain: Chain,
-    answers: Answers,
-    began: Instant,
+    response_log: ResponseLog,
+    started: Instant,
 }
 
 impl EtcdJournal {
-    /// A journal over this etcd. Nothing is asked of it before the store loads.
+    /// Creates a journal over this etcd. It sends no request before the store loads.
     ///
     /// # Errors
-    /// [`OptionsError`] for options that cannot be.
+    /// [`OptionsError`] for invalid options.
     pub fn new(options: Options) -> Result<Self, OptionsError> {
         options.check()?;
         let role = RoleSender::new();
         Ok(Self {
             keys: Keys::new(&options.prefix),
             options,
-            leadership: Leadership::new(role.clone(), Known::default()),
+            leadership: Leadership::new(role.clone(), KnownHead::default()),
             role,
             phase: Phase::Unopened,
         })
     }
 
-    /// The journal after one that has ended, for a program that stands by again. It does not take an etcd that was started anew
-    /// without its data, or with less of it than that one knew, for a store that nobody has written yet: loading fails then.
+    /// Creates the journal after one that has ended, for a program that becomes a standby again.
+    /// Loading fails if etcd has lost data that the former journal knew, for example because it was
+    /// started without its data. A [new](Self::new) journal would treat that as an empty store.
     ///
     /// ```
     /// use statestore_etcd::{EtcdJournal, Options};
@@ -87,26 +89,27 @@ impl EtcdJournal {
     /// ```
     ///
     /// # Errors
-    /// [`OptionsError`] for options that cannot be.
+    /// [`OptionsError`] for invalid options.
     pub fn after(options: Options, former: &Leadership) -> Result<Self, OptionsError> {
         let mut journal = Self::new(options)?;
         journal.leadership = Leadership::new(journal.role.clone(), former.known().clone());
         Ok(journal)
     }
 
-    /// Follows what the journal is, also after a store has taken it.
+    /// Returns a watch of the role, which remains valid when a store owns the journal.
     #[must_use]
     pub fn role(&self) -> RoleWatch {
         self.role.watch()
     }
 
-    /// The lead, to ask for and to give back after a store has taken the journal.
+    /// Returns a handle to check and resign the leadership, which remains valid when a store owns
+    /// the journal.
     #[must_use]
     pub fn leadership(&self) -> Leadership {
         self.leadership.clone()
     }
 
-    /// Until there are records, or `None` when all were handed out and this journal leads.
+    /// Returns the next records, or `None` when all were returned and this journal leads.
     async fn step(&mut self) -> Result<Option<Vec<Record>>, Failure> {
         loop {
             match std::mem::replace(&mut self.phase, Phase::Ended) {
@@ -116,7 +119,7 @@ impl EtcdJournal {
                     let standby = Standby::open(&self.options, &self.keys, role, known).await?;
                     self.phase = Phase::Standby(Box::new(standby));
                 }
-                Phase::Standby(mut standby) => match standby.next(Goal::Free).await? {
+                Phase::Standby(mut standby) => match standby.next(Goal::NoLeader).await? {
                     Step::Records(records) => {
                         self.phase = Phase::Standby(standby);
                         return Ok(Some(records));
@@ -132,11 +135,11 @@ impl EtcdJournal {
                                 self.phase = Phase::CatchingUp(standby, won);
                                 return Ok(Some(records));
                             }
-                            Step::Reached => return Ok(Some(self.lead(*standby, won))),
+                            Step::Reached => return Ok(Some(self.begin_leading(*standby, won))),
                         },
-                        // Nothing was written with it.
+                        // No transaction has used this lease but the claim.
                         Err(_) => {
-                            warn!("what was written before could not be read within the lease");
+                            warn!("leadership resigned: earlier records not read within the lease");
                             let _ = won.lease.revoke(standby.etcd()).await;
                             self.phase = Phase::Standby(standby);
                         }
@@ -146,7 +149,7 @@ impl EtcdJournal {
                     self.phase = leading;
                     return Ok(None);
                 }
-                Phase::Ended => return Err(Failure::Lost("it has ended".to_owned())),
+                Phase::Ended => return Err(Failure::Lost("the journal has ended".to_owned())),
             }
         }
     }
@@ -157,16 +160,16 @@ impl EtcdJournal {
         match campaign::run(&etcd, &self.keys, &self.options, &self.role, known).await {
             Ok(Some(won)) => return Ok(Phase::CatchingUp(standby, won)),
             Ok(None) => {}
-            // Somebody may make room.
+            // An operator may free space.
             Err(failure)
                 if failure.is_transient()
                     || matches!(failure, Failure::Lost(_) | Failure::NoSpace) =>
             {
-                standby.rest(&failure).await;
+                standby.back_off(&failure).await;
             }
             Err(failure) => return Err(failure),
         }
-        // Or it would try again before it hears who was first.
+        // Otherwise it would campaign again before the watch reports the new leader.
         if let Err(failure) = standby.poll().await
             && !failure.is_transient()
         {
@@ -175,19 +178,20 @@ impl EtcdJournal {
         Ok(Phase::Standby(standby))
     }
 
-    /// Everything was handed out up to the claim. What is left is the clock.
-    fn lead(&mut self, standby: Standby, won: Won) -> Vec<Record> {
+    /// Begins to lead. All records up to the claim were returned; returns the last one, which
+    /// restores the clock.
+    fn begin_leading(&mut self, standby: Standby, won: Won) -> Vec<Record> {
         let Won { lease, chain, since } = won;
         let epoch = chain.head().epoch;
         let issued = chain.head().clock.clone().map(|version| Record::Issued { version });
-        self.leadership.known().see(chain.head());
+        self.leadership.known().observe(chain.head());
         self.leadership.hold(standby.etcd().clone(), lease);
-        let mut answers = standby.into_answers();
-        answers.restart();
-        self.phase = Phase::Leading(Writer { chain, answers, began: Instant::now() });
+        let mut response_log = standby.into_response_log();
+        response_log.restart();
+        self.phase = Phase::Leading(Writer { chain, response_log, started: Instant::now() });
         info!(epoch, prefix = self.options.prefix, "leading");
-        self.role.tell(Role::Leading { since, epoch });
-        // It may have been lost just before.
+        self.role.set(Role::Leading { since, epoch });
+        // The lease may have been lost before the role was set.
         if let Some(Err(failure)) = self.leadership.held().map(|held| held.lease.left()) {
             self.role.lose(failure.to_string());
         }
@@ -197,15 +201,15 @@ impl EtcdJournal {
     async fn write(&mut self, records: Vec<Record>) -> Result<(), Failure> {
         let Phase::Leading(writer) = &mut self.phase else {
             return Err(Failure::Lost(
-                "nothing is committed before all was loaded, or after a failure".to_owned(),
+                "a commit is only possible after loading and before the first failure".to_owned(),
             ));
         };
-        let _passage = self.leadership.pass().await;
+        let _commit_lock = self.leadership.lock_commits().await;
         let Some(held) = self.leadership.held() else {
             return Err(Failure::Lost("resigned".to_owned()));
         };
         let written = writer.commit(&held, &self.keys, records).await;
-        self.leadership.known().see(writer.chain.head());
+        self.leadership.known().observe(writer.chain.head());
         written
     }
 }
@@ -213,7 +217,7 @@ impl EtcdJournal {
 impl Writer {
     async fn commit(
         &mut self,
-        held: &Held,
+        held: &HeldLease,
         keys: &Keys,
         records: Vec<Record>,
     ) -> Result<(), Failure> {
@@ -224,27 +228,31 @@ impl Writer {
             return self.transact(held, keys, &Writes::default()).await;
         }
         while let Some(part) = next {
-            let place = part
-                .answers
-                .as_ref()
-                .map(|(bytes, kept)| self.answers.place(self.began.elapsed(), bytes.len(), *kept));
-            self.chain.begin(part.clock.clone(), wall::now());
-            self.transact(held, keys, &Writes { part, place }).await?;
+            let slot = part.responses.as_ref().map(|(bytes, retention)| {
+                self.response_log.append(self.started.elapsed(), bytes.len(), *retention)
+            });
+            self.chain.begin(part.clock.clone(), wall_clock::now());
+            self.transact(held, keys, &Writes { part, slot }).await?;
             next = parts.next(keys);
         }
         Ok(())
     }
 
-    async fn transact(&mut self, held: &Held, keys: &Keys, writes: &Writes) -> Result<(), Failure> {
-        let Held { etcd, lease } = held;
-        match transaction::run(etcd, keys, lease, &mut self.chain, writes).await? {
+    async fn transact(
+        &mut self,
+        held: &HeldLease,
+        keys: &Keys,
+        writes: &Writes,
+    ) -> Result<(), Failure> {
+        let HeldLease { etcd, lease } = held;
+        match transaction::send(etcd, keys, lease, &mut self.chain, writes).await? {
             Verdict::Done => Ok(()),
             Verdict::Deposed { by } => {
-                let leader = leader(etcd, keys).await;
+                let leader = leader_name(etcd, keys).await;
                 let epoch = by.epoch;
                 Err(Failure::Deposed(format!("{leader} leads in epoch {epoch}")))
             }
-            Verdict::Again => Err(Failure::Other("a transaction without an outcome".to_owned())),
+            Verdict::Again => Err(Failure::Other("transaction without an outcome".to_owned())),
             Verdict::Broken { found } => {
                 Err(Failure::went_back(keys, self.chain.head(), found.as_ref()))
             }
@@ -255,14 +263,14 @@ impl Writer {
 impl Journal for EtcdJournal {
     async fn load(&mut self) -> Result<Option<Vec<Record>>, JournalError> {
         let step = self.step().await;
-        Ok(step.inspect_err(|failure| self.role.tell(ended(failure)))?)
+        Ok(step.inspect_err(|failure| self.role.set(role_after(failure)))?)
     }
 
     async fn commit(&mut self, commit: Commit) -> Result<(), JournalError> {
         let written = self.write(commit.records).await;
         if let Err(failure) = &written {
             self.phase = Phase::Ended;
-            self.role.tell(ended(failure));
+            self.role.set(role_after(failure));
         }
         Ok(written?)
     }
@@ -283,12 +291,12 @@ impl fmt::Debug for EtcdJournal {
     }
 }
 
-/// Who leads, for a message.
-async fn leader(etcd: &Etcd, keys: &Keys) -> String {
+/// Returns the name of the leader, for a message.
+async fn leader_name(etcd: &Etcd, keys: &Keys) -> String {
     let found = etcd.find(&[keys.leader()]).await.ok();
     let kv = found.and_then(|found| found.entries.into_iter().next().flatten());
-    match kv.as_ref().map(entry::leader) {
-        Some(LeaderKey::Of(leader)) => format!("{:?}", leader.name),
+    match kv.as_ref().map(entry::decode_leader_key) {
+        Some(LeaderKey::Store(leader)) => format!("{:?}", leader.name),
         _ => "another store".to_owned(),
     }
 }

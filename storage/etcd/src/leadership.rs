@@ -1,105 +1,112 @@
-//! What a program can do about a lead from beside its store.
+//! Handle of a program to the leadership of its store.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use statestore_tokio::JournalError;
-use tokio::sync::Mutex as Gate;
-use tokio::sync::MutexGuard as Passage;
+use tokio::sync::Mutex as CommitMutex;
+use tokio::sync::MutexGuard as CommitLock;
 
 use crate::client::Etcd;
 use crate::error::Failure;
-use crate::known::Known;
+use crate::known_head::KnownHead;
 use crate::lease::Lease;
 use crate::role::{Role, RoleSender};
 
-/// The lead of a journal that a store has taken: to ask for, and to give back.
+/// Checks and resigns the leadership of a journal that a store owns.
 #[derive(Clone, Debug)]
 pub struct Leadership(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    held: Mutex<Option<Arc<Held>>>,
-    /// Open while no commit is under way.
-    gate: Gate<()>,
+    held: Mutex<Option<Arc<HeldLease>>>,
+    /// Locked during a commit.
+    commits: CommitMutex<()>,
     role: RoleSender,
-    known: Known,
+    known: KnownHead,
 }
 
-/// A lead.
-pub(crate) struct Held {
+/// The lease of the leader, and the etcd that has granted it.
+pub(crate) struct HeldLease {
     pub(crate) etcd: Etcd,
     pub(crate) lease: Lease,
 }
 
 impl Leadership {
-    pub(crate) fn new(role: RoleSender, known: Known) -> Self {
-        Self(Arc::new(Inner { held: Mutex::default(), gate: Gate::default(), role, known }))
+    pub(crate) fn new(role: RoleSender, known: KnownHead) -> Self {
+        Self(Arc::new(Inner {
+            held: Mutex::default(),
+            commits: CommitMutex::default(),
+            role,
+            known,
+        }))
     }
 
-    /// Whether nobody else can lead now, by a clock that goes on in a suspend (on Linux `CLOCK_BOOTTIME`): the last renewal was sent less than four fifths of the lease
-    /// ago. The rest is the margin.
+    /// Returns whether no other store can lead now: the last successful renewal was sent less than
+    /// four fifths of the lease ago. The rest is the margin. The clock continues during a suspend
+    /// (on Linux, `CLOCK_BOOTTIME`).
     ///
-    /// An answer that is given at once after this said yes is at most as old as this process stood still in between: stopped,
-    /// swapped out, or on a machine that was suspended just then. To be sure of more, commit: also one without records is known to be
-    /// done only while nobody else leads.
+    /// A response that is sent directly after this returned `true` can be as old as the time for
+    /// which the process was stopped or swapped out, or its machine suspended, in between. A commit
+    /// is stronger: even without records it only succeeds if no other store leads.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held().is_some_and(|held| held.lease.is_held())
     }
 
-    /// Gives the lead back after the commit that is under way, if there is one, so that another leads at once instead of after the
-    /// lease. The store can commit nothing any more and ends with the next commit; shut it down first, and nothing is cut off.
-    /// Does nothing where there is no lead.
+    /// Resigns the leadership after the current commit, so that another store leads at once instead
+    /// of after the lease. Shut the store down first: its next commit fails and ends it. Does
+    /// nothing if the journal does not lead.
     ///
     /// # Errors
-    /// [`JournalError`] when etcd does not say that it has it back. Then the lease runs out.
+    /// [`JournalError`] if etcd does not confirm that the lease is revoked. The lease then expires.
     pub async fn resign(&self) -> Result<(), JournalError> {
-        let _passage = self.pass().await;
+        let _commit_lock = self.lock_commits().await;
         let Some(held) = self.lock().take() else { return Ok(()) };
-        self.0.role.tell(Role::Lost { reason: "resigned".to_owned() });
+        self.0.role.set(Role::Lost { reason: "resigned".to_owned() });
         held.lease.revoke(&held.etcd).await.map_err(JournalError::from)
     }
 
-    /// How far the chain was seen to get.
-    pub(crate) fn known(&self) -> &Known {
+    /// Returns the latest head that was seen.
+    pub(crate) fn known(&self) -> &KnownHead {
         &self.0.known
     }
 
-    /// Waits until no commit is under way; none is before this is dropped.
-    pub(crate) async fn pass(&self) -> Passage<'_, ()> {
-        self.0.gate.lock().await
+    /// Waits for the current commit, and blocks the next one until the result is dropped.
+    pub(crate) async fn lock_commits(&self) -> CommitLock<'_, ()> {
+        self.0.commits.lock().await
     }
 
-    pub(crate) fn held(&self) -> Option<Arc<Held>> {
+    pub(crate) fn held(&self) -> Option<Arc<HeldLease>> {
         self.lock().clone()
     }
 
     pub(crate) fn hold(&self, etcd: Etcd, lease: Lease) {
-        *self.lock() = Some(Arc::new(Held { etcd, lease }));
+        *self.lock() = Some(Arc::new(HeldLease { etcd, lease }));
     }
 
-    /// The store is gone: the lease runs out unless it is given back.
+    /// Stops renewing the lease, because the store was dropped. [`resign`](Self::resign) can still
+    /// revoke it.
     pub(crate) fn abandon(&self) {
         if let Some(held) = self.held() {
             held.lease.stop();
         }
-        self.0.role.tell(Role::Lost { reason: "the store has ended".to_owned() });
+        self.0.role.set(Role::Lost { reason: "the store has ended".to_owned() });
     }
 
-    /// Nothing that is done with it can panic.
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Held>>> {
+    /// The lock cannot be poisoned in an invalid state, because no operation under it panics.
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<HeldLease>>> {
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl std::fmt::Debug for Held {
+impl std::fmt::Debug for HeldLease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Held").field("lease", &self.lease).finish_non_exhaustive()
+        f.debug_struct("HeldLease").field("lease", &self.lease).finish_non_exhaustive()
     }
 }
 
-/// What a failure says about the role.
-pub(crate) fn ended(failure: &Failure) -> Role {
+/// Returns the role after a failure.
+pub(crate) fn role_after(failure: &Failure) -> Role {
     match failure {
         Failure::Deposed(reason) => Role::Deposed { reason: reason.clone() },
         failure if failure.may_pass() => Role::Lost { reason: failure.to_string() },

@@ -1,84 +1,90 @@
-//! The lease of a leader: renewed by a task of its own, and counted by a clock here that goes on in a suspend.
+//! Lease of a leader, renewed by a separate task. Its time is measured locally, by a clock that
+//! continues during a suspend.
 //!
-//! A leader counts from before it asked, and stops a margin early. etcd counts from a later moment, so whoever is granted the
-//! lead next has it after that, unless this process was stopped between looking at the clock and acting on it.
+//! A leader measures from before its request, and stops a margin early. etcd measures from a later
+//! moment. So the next leader begins later than this one stops, unless this process is stopped
+//! between checking the clock and acting on it.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::boot_clock::Moment;
 use crate::client::Etcd;
-use crate::clock::Moment;
 use crate::error::Failure;
 use crate::head::Head;
 use crate::keys::Keys;
-use crate::known::Known;
+use crate::known_head::KnownHead;
 use crate::role::RoleSender;
 
-/// Pauses between two tries to renew that fail at once.
+/// Pause after a failed renewal.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Part of its time that a leader leaves unused: for the answers that it has begun to give, and for clocks that run unequally.
-const MARGIN_PART: u32 = 5;
+/// The margin is the lease divided by this. A leader leaves it unused, for responses in progress
+/// and for clocks with different rates.
+const MARGIN_DIVISOR: u32 = 5;
 
-/// A lease that is renewed until it is dropped, or until that fails for too long. A leader's role says so then.
+/// A lease that is renewed until it is dropped, or until renewing fails for too long. The role of a
+/// leader then becomes [`Lost`](crate::Role::Lost).
 #[derive(Debug)]
 pub(crate) struct Lease {
     id: i64,
-    used: Duration,
+    usable_time: Duration,
     state: watch::Receiver<State>,
     task: JoinHandle<()>,
 }
 
 #[derive(Clone, Debug)]
 enum State {
-    /// It holds until then.
+    /// Held until this moment.
     Until(Moment),
-    /// It does not, for this reason.
+    /// Lost for this reason.
     Lost(String),
 }
 
 impl Lease {
-    /// Asks for a lease and renews it from now on. Tells when it is lost, and gives it back then as soon as etcd can be reached.
+    /// Requests a lease and starts to renew it. When it is lost, sets the role, and revokes the
+    /// lease as soon as etcd can be reached.
     pub(crate) async fn grant(
         etcd: &Etcd,
         ttl: Duration,
         role: RoleSender,
-        followed: Followed,
+        head_check: HeadCheck,
     ) -> Result<Self, Failure> {
-        let asked = Moment::now();
-        // etcd may grant more; nobody is to wait for longer than was asked for.
+        let requested = Moment::now();
+        // etcd may grant a longer lease than requested; the rest is not used.
         let (id, granted) = etcd.grant(ttl).await?;
-        let used = ttl.min(granted) * (MARGIN_PART - 1) / MARGIN_PART;
-        let until = asked.after(used);
+        let usable_time = ttl.min(granted) * (MARGIN_DIVISOR - 1) / MARGIN_DIVISOR;
+        let until = requested.after(usable_time);
         let (sender, state) = watch::channel(State::Until(until));
         let etcd = etcd.clone();
         let task = tokio::spawn(async move {
-            let lost = renew(&etcd, id, used, until, &sender, &followed).await;
-            tracing::info!(reason = %lost, "a lease is lost");
-            // In this order, so that whoever is told that it leads finds out.
+            let lost = renew(&etcd, id, usable_time, until, &sender, &head_check).await;
+            tracing::info!(reason = %lost, "lease lost");
+            // In this order: a journal that sets its role to leading checks the state after that.
             sender.send_replace(State::Lost(lost.clone()));
             role.lose(lost);
-            // Of its own, since this one ends with its store. There is one of them at most: without etcd no lead is won.
-            tokio::spawn(give_back(etcd, id));
+            // A separate task, because this one ends with its store. At most one such task waits
+            // for etcd, because no election can be won without etcd.
+            tokio::spawn(revoke_when_reachable(etcd, id));
         });
-        Ok(Self { id, used, state, task })
+        Ok(Self { id, usable_time, state, task })
     }
 
     pub(crate) const fn id(&self) -> i64 {
         self.id
     }
 
-    /// How much of its time is used, after each renewal.
-    pub(crate) const fn used(&self) -> Duration {
-        self.used
+    /// Returns the usable time after each renewal: the lease without the margin.
+    pub(crate) const fn usable_time(&self) -> Duration {
+        self.usable_time
     }
 
-    /// How long it holds; zero if it does not any more.
+    /// Returns the remaining time; zero if it has passed.
     ///
     /// # Errors
-    /// [`Failure::Lost`] when it is known to be lost.
+    /// [`Failure::Lost`] if the lease is lost.
     pub(crate) fn left(&self) -> Result<Duration, Failure> {
         match &*self.state.borrow() {
             State::Until(until) => Ok(until.left()),
@@ -90,12 +96,12 @@ impl Lease {
         self.left().is_ok_and(|left| !left.is_zero())
     }
 
-    /// Lets it run out.
+    /// Stops renewing, so that the lease expires.
     pub(crate) fn stop(&self) {
         self.task.abort();
     }
 
-    /// Gives it back, so that nobody needs to wait until it runs out.
+    /// Revokes the lease, so that the next leader does not wait until it expires.
     pub(crate) async fn revoke(&self, etcd: &Etcd) -> Result<(), Failure> {
         self.stop();
         etcd.revoke(self.id).await
@@ -108,40 +114,41 @@ impl Drop for Lease {
     }
 }
 
-/// Renews until that fails for too long, or the chain is not this store's any more; why it is lost.
+/// Renews the lease until that fails for too long, or until another writer has changed the head.
+/// Returns the reason of the loss.
 async fn renew(
     etcd: &Etcd,
     id: i64,
-    used: Duration,
+    usable_time: Duration,
     mut until: Moment,
     state: &watch::Sender<State>,
-    followed: &Followed,
+    head_check: &HeadCheck,
 ) -> String {
-    let mut pause = used / 3;
+    let mut pause = usable_time / 3;
     let mut last = None;
     loop {
         tokio::time::sleep(pause.min(until.left())).await;
-        let (asked, left) = (Moment::now(), until.left());
+        let (requested, left) = (Moment::now(), until.left());
         if left.is_zero() {
-            let why = last.map_or_else(
-                || "this process stood still, or the machine was suspended".to_owned(),
+            let reason = last.map_or_else(
+                || "this process was stopped or the machine suspended".to_owned(),
                 |last: Failure| last.to_string(),
             );
-            return format!("the lease was not renewed for {used:?}: {why}");
+            return format!("the lease was not renewed for {usable_time:?}: {reason}");
         }
         match etcd.renew(id, etcd.timeout().min(left)).await {
             Ok(true) => {
-                until = asked.after(used);
-                pause = used / 3;
+                until = requested.after(usable_time);
+                pause = usable_time / 3;
                 last = None;
                 state.send_replace(State::Until(until));
-                if let Err(failure) = followed.look(etcd, id).await {
+                if let Err(failure) = head_check.check(etcd, id).await {
                     return failure.to_string();
                 }
             }
-            Ok(false) => return "etcd has ended the lease".to_owned(),
+            Ok(false) => return "the lease does not exist in etcd any more".to_owned(),
             Err(failure) => {
-                tracing::debug!(%failure, "the lease was not renewed yet");
+                tracing::debug!(%failure, "lease not renewed");
                 last = Some(failure);
                 pause = PAUSE;
             }
@@ -149,45 +156,45 @@ async fn renew(
     }
 }
 
-/// Ends a lease that is of no use, so that nobody has to wait for its end: an etcd that had no leader itself keeps
-/// leases for longer than was asked for.
-async fn give_back(etcd: Etcd, id: i64) {
+/// Revokes a lost lease, as soon as etcd can be reached, so that the next leader does not wait for
+/// its end. etcd extends leases when it elects a new leader itself.
+async fn revoke_when_reachable(etcd: Etcd, id: i64) {
     while etcd.revoke(id).await.is_err_and(|failure| failure.is_transient()) {
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// The chain, as a leader that has nothing to commit looks after it.
+/// Checks the head of the chain for a leader, which may have nothing to commit.
 #[derive(Clone, Debug)]
-pub(crate) struct Followed {
+pub(crate) struct HeadCheck {
     pub(crate) keys: Keys,
-    pub(crate) known: Known,
+    pub(crate) known: KnownHead,
 }
 
-impl Followed {
-    /// Whether the head is what the writer with this lease left there, or what it has just written. What cannot be found out is
-    /// left to the next time.
+impl HeadCheck {
+    /// Checks that the head is that of the writer with this lease. If etcd cannot be reached, the
+    /// next renewal checks again.
     ///
     /// # Errors
-    /// [`Failure`] when it is not.
-    async fn look(&self, etcd: &Etcd, writer: i64) -> Result<(), Failure> {
-        // Before etcd is asked, since the writer goes on meanwhile.
+    /// [`Failure`] if it is not.
+    async fn check(&self, etcd: &Etcd, writer: i64) -> Result<(), Failure> {
+        // Read before the request, because the writer can raise the head until etcd responds.
         let Some(seen) = self.known.current().filter(|seen| seen.writer == writer) else {
             return Ok(());
         };
         let Ok(found) = etcd.find(&[self.keys.head()]).await else { return Ok(()) };
         let found = found.entries.into_iter().flatten().next();
-        judge(&self.keys, &seen, found.and_then(|head| Head::decode(head.value())).as_ref())
+        check_head(&self.keys, &seen, found.and_then(|head| Head::decode(head.value())).as_ref())
     }
 }
 
-/// Whether a head that was found is that of the writer that left the other one, or a later one.
-fn judge(keys: &Keys, seen: &Head, found: Option<&Head>) -> Result<(), Failure> {
+/// Checks that the head `found` is `seen` or a later one of the same writer.
+fn check_head(keys: &Keys, seen: &Head, found: Option<&Head>) -> Result<(), Failure> {
     match found {
         Some(found) if found.epoch > seen.epoch => {
             Err(Failure::Deposed(format!("another leads in epoch {}", found.epoch)))
         }
-        Some(found) if found.writer == seen.writer && found.place() >= seen.place() => Ok(()),
+        Some(found) if found.writer == seen.writer && found.position() >= seen.position() => Ok(()),
         found => Err(Failure::went_back(keys, seen, found)),
     }
 }
@@ -199,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leader_knows_its_own_chain() {
+    fn head_of_another_writer_or_an_earlier_head_is_an_error() {
         let head = |epoch, sequence, writer| Head {
             epoch,
             sequence,
@@ -208,14 +215,14 @@ mod tests {
         };
         let (keys, seen) = (Keys::new("/ss/shop/"), head(3, 10, 7));
         for same in [head(3, 10, 7), head(3, 99, 7)] {
-            assert_eq!(judge(&keys, &seen, Some(&same)), Ok(()));
+            assert_eq!(check_head(&keys, &seen, Some(&same)), Ok(()));
         }
         for next in [head(4, 11, 8), head(9, 2, 7)] {
-            assert!(matches!(judge(&keys, &seen, Some(&next)), Err(Failure::Deposed(_))));
+            assert!(matches!(check_head(&keys, &seen, Some(&next)), Err(Failure::Deposed(_))));
         }
         for back in [Some(head(3, 9, 7)), Some(head(3, 11, 8)), Some(head(2, 99, 7)), None] {
-            let judged = judge(&keys, &seen, back.as_ref());
-            assert!(matches!(judged, Err(Failure::WentBack { .. })), "{back:?}: {judged:?}");
+            let result = check_head(&keys, &seen, back.as_ref());
+            assert!(matches!(result, Err(Failure::WentBack { .. })), "{back:?}: {result:?}");
         }
     }
 }

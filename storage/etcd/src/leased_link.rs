@@ -1,4 +1,4 @@
-//! A link that is silent while its store may not lead.
+//! A link that sends nothing while the leadership is not held.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use statestore_tokio::{Connected, Link, LinkError, LinkEvent};
 
 use crate::leadership::Leadership;
 
-/// How soon it is seen that the lease holds again.
-const LOOKS_AGAIN: Duration = Duration::from_millis(20);
+/// Interval of checks whether the lease is held again.
+const CHECK_EVERY: Duration = Duration::from_millis(20);
 
-/// A link over which nothing is answered or acknowledged while its [leadership](Leadership::is_held) is not held, and nothing is
-/// taken.
+/// A link that sends no response, notification or acknowledgement and receives no request while its
+/// [leadership](Leadership::is_held) is not held.
 ///
-/// With it a store answers reads from memory, without
-/// [waiting for etcd](statestore_proto::store::StoreConfig::linearizable_reads). What may be out of date then is what was looked at
-/// while the lease held and is written to the network by a process that stood still in between, or on a machine that was
-/// suspended in between, for longer than the margin.
+/// With it a store can respond to reads from memory, without
+/// [waiting for etcd](statestore_proto::store::StoreConfig::linearizable_reads). Such a response
+/// can be stale only if the process is stopped, or its machine suspended, for longer than the
+/// margin of the lease between the check and the write to the network.
 ///
 /// ```no_run
 /// use statestore_etcd::{EtcdJournal, LeasedLink, Options};
@@ -32,12 +32,12 @@ const LOOKS_AGAIN: Duration = Duration::from_millis(20);
 pub struct LeasedLink<L> {
     link: L,
     leadership: Leadership,
-    /// Whether something waits for the lease.
+    /// A packet waits for the lease.
     is_refused: bool,
 }
 
 impl<L: Link> LeasedLink<L> {
-    /// Over this link.
+    /// Wraps a link.
     pub const fn new(link: L, leadership: Leadership) -> Self {
         Self { link, leadership, is_refused: false }
     }
@@ -55,8 +55,8 @@ impl<L: Link> Link for LeasedLink<L> {
     }
 
     fn try_send(&mut self, transmit: Transmit) -> Result<(), Transmit> {
-        let tells = !matches!(transmit, Transmit::Subscribe { .. });
-        if tells && !self.leadership.is_held() {
+        let needs_lease = !matches!(transmit, Transmit::Subscribe { .. });
+        if needs_lease && !self.leadership.is_held() {
             self.is_refused = true;
             return Err(transmit);
         }
@@ -65,10 +65,10 @@ impl<L: Link> Link for LeasedLink<L> {
 
     async fn next_event(&mut self, messages: bool) -> Result<LinkEvent<Self::Message>, LinkError> {
         let messages = messages && self.leadership.is_held();
-        let looks_again = self.is_refused;
+        let is_refused = self.is_refused;
         tokio::select! {
             event = self.link.next_event(messages) => event,
-            () = tokio::time::sleep(LOOKS_AGAIN), if looks_again => {
+            () = tokio::time::sleep(CHECK_EVERY), if is_refused => {
                 self.is_refused = false;
                 Ok(LinkEvent::Writable)
             }

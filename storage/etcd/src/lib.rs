@@ -1,4 +1,4 @@
-//! A journal for a state store over etcd: one store leads and serves, others stand by and take over what it has written.
+//! Replicated storage for a state store: a journal over etcd, with one leader and standbys.
 //!
 //! ```
 //! use statestore_etcd::{EtcdJournal, Options, Role};
@@ -14,99 +14,127 @@
 //! # }
 //! ```
 //!
-//! # One leads
+//! # Leader and standbys
 //!
-//! [`load`](statestore_tokio::service::Journal::load) is the standby: it reads everything, follows by a watch what the leader writes, and
-//! ends when this store leads. A service connects to its broker after that, so a standby does nothing that anybody sees.
-//! Nothing is lost when it takes over: all that was acknowledged is in etcd, requests that were not acknowledged the broker
-//! delivers to the new leader if its store has the same client id and a session that is kept, and those that had taken
-//! effect get the answer that was recorded with it.
+//! All stores with the same [prefix](Options::prefix) are one store: one of them leads and serves.
+//! The others are standbys. [`load`](statestore_tokio::service::Journal::load) is the standby: it
+//! reads all records, follows the leader's writes by a watch of etcd, and returns `None` when this
+//! store leads. The service connects to its broker only after that, so a standby is invisible to
+//! clients.
 //!
-//! All stores below one [prefix](Options::prefix) are one store. Each transaction compares one key, `head`, with what this writer
-//! left there, and raises it. So of two stores that both believe to lead only one can write, and what the other sends
-//! has no effect, however late it arrives. Leases decide only who tries, and when:
+//! A failover loses nothing:
 //!
-//! * A leader that is gone is followed after what is left of its [lease](Options::lease), 5 s by default;
-//! * one that [resigns](Leadership::resign) at once. Shut the service down, and then resign;
-//! * one that cannot reach etcd stops after four fifths of the lease, and [`Role`] says so without a commit.
+//! - Everything that was acknowledged is in etcd.
+//! - The broker redelivers unacknowledged requests to the new leader, if both stores have the same
+//!   client id and a persistent session.
+//! - A redelivered request that had taken effect gets the response that was recorded with it.
 //!
-//! An error of a commit is the end of the service, as with any journal: end the process or make a new journal and a new
-//! service, which is a standby then. What was not acknowledged is in nobody's hands but the broker's.
+//! Each transaction compares one key, `head`, with the value that this writer left there, and
+//! raises it. If two stores both believe that they lead, only one of them can write. Transactions
+//! of the other have no effect, however late they arrive. Leases only decide when another store
+//! tries to lead:
 //!
-//! # What a read promises
+//! - If the leader dies, after the rest of its [lease](Options::lease), by default 5 s.
+//! - If the leader [resigns](Leadership::resign), at once. Shut the service down before it resigns.
+//! - A leader that cannot reach etcd stops after four fifths of its lease. [`Role`] reports this
+//!   without a commit.
 //!
-//! A store reads from memory. What that is worth depends on what comes before the answer:
+//! An error of a commit ends the service, as with any journal. Exit the process, or create a new
+//! journal and a new service, which becomes a standby. The broker redelivers the unacknowledged
+//! requests.
 //!
-//! | Before the answer | What it promises |
-//! |---|---|
-//! | a commit that was begun after the request came, without records where there are none: [`linearizable_reads`](statestore_tokio::service::StoreConfig::linearizable_reads) | no other store led before it was done: reads are linearizable. Without records it takes a round trip to a majority of etcd and writes nothing |
-//! | [`Leadership::is_held`] | no other store led at that moment, as long as the clocks of all machines run equally within a fifth of the lease and this process was not stopped since |
-//! | nothing, which is what a store does unless it is told otherwise | what the store held when it led last: after a take-over that it has not noticed, as old as that |
+//! # Consistency of reads
 //!
-//! In any case a read of a key that is just being written waits for that commit.
+//! A store reads from memory. How recent that is depends on what the store does before it responds:
 //!
-//! **A process that is stopped** (`SIGSTOP`, a debugger, a virtual machine that is moved) for longer than the lease goes on
-//! where it was when it runs again. It may then send what was ready to be sent: answers to writes that had taken effect, which
-//! stay true, and answers to reads, which may be old. It writes nothing: its next commit finds another head. The time in which a
-//! machine is suspended counts on Linux, so that a lease that ended meanwhile is not held when it goes on.
+//! - With [`linearizable_reads`][linearizable], it waits for a commit that began after the request
+//!   arrived, if necessary one without records. Such a commit proves that no other store led before
+//!   it finished, so reads are linearizable. Without records it costs one round trip to a majority
+//!   of etcd and writes nothing.
+//! - If it checks [`Leadership::is_held`], no other store led at that moment. This requires that
+//!   the clocks of all machines run at equal rates within a fifth of the lease, and that this
+//!   process was not stopped since the check.
+//! - By default it does nothing. After a failover that the store has not noticed, a response can be
+//!   as old as that failover.
 //!
-//! A leader without anything to commit looks at the head each time it renews its lease, and stops when that is not what it
-//! left there.
+//! In all cases, a read of a key that is being written waits for that commit.
+//!
+//! [linearizable]: statestore_tokio::service::StoreConfig::linearizable_reads
+//!
+//! **A process can be stopped** by `SIGSTOP`, by a debugger, or with its virtual machine, for
+//! longer than the lease. When it continues, it can still send prepared responses: those to writes
+//! that took effect, which are correct, and those to reads, which may be stale. It cannot write,
+//! because its next commit finds another head. On Linux the time of a suspended machine counts, so
+//! a lease that expired during that time is not held afterwards.
+//!
+//! A leader without commits compares the head each time it renews its lease, and stops if another
+//! writer has changed it.
 //!
 //! # Clocks
 //!
-//! Versions do not go back with a new leader: `head` has the last version issued, and the next leader begins past it. A standby
-//! compares its wall clock with the leader's. One that is more than a second off warns, and lets others go first for twice
-//! the lease; one that is more than a minute behind the last version, so that it would refuse every SET, never leads.
+//! Versions never decrease: `head` contains the last version that was issued, and the next leader
+//! continues after it. A standby compares its wall clock with the leader's. If they differ by more
+//! than a second, it logs a warning and delays its candidacy by twice the lease. If its clock is
+//! more than a minute behind the last version, it never leads, because it would refuse every SET.
 //!
 //! # etcd
 //!
-//! 3.4.21 or later of 3.4, or 3.5.3 or later; three members on three disks, or the store is no safer than on one disk. These settings
-//! belong to it:
+//! Use etcd 3.4.21 or later of 3.4, or 3.5.3 or later, with three members on three disks.
+//! Otherwise the store is no safer than on one disk. These settings are required:
 //!
-//! | | |
-//! |---|---|
-//! | `--auto-compaction-mode periodic --auto-compaction-retention 5m` | every commit leaves an old `head` behind, so without it the database grows for ever. A standby that was away for longer reads everything again |
-//! | `--quota-backend-bytes` | 2 GiB unless it is told otherwise. A million keys with values of 64 bytes take more than half a gigabyte. A full database (`NOSPACE`) is the end of the service, and stays so until somebody makes room and disarms the alarm |
-//! | `--max-request-bytes`, `--max-txn-ops` | not less than their defaults, 1.5 MiB and 128. A value has [`MAX_VALUE_BYTES`] with its key at most |
-//! | a user whose role has `readwrite` on the [prefix](Options::prefix), and no other | nobody else is to write there; what is not a store's is refused and named, and nothing of it is used |
-//! | `--cert-file`, `--client-cert-auth`, `--trusted-ca-file` | with the feature `tls` of this package; values cross the network |
+//! - `--auto-compaction-mode periodic --auto-compaction-retention 5m`: each commit leaves an old
+//!   revision of `head`, so without compaction the database grows without limit. A standby that was
+//!   disconnected for longer than this reads everything again.
+//! - `--quota-backend-bytes`: the default is 2 GiB. A million keys with values of 64 bytes take
+//!   more than half a gigabyte. A full database (`NOSPACE`) ends the service until an operator
+//!   frees space and disarms the alarm.
+//! - `--max-request-bytes` and `--max-txn-ops`: at least their defaults, 1.5 MiB and 128. A key and
+//!   its value have at most [`MAX_VALUE_BYTES`] together.
+//! - A user whose role has `readwrite` on the [prefix](Options::prefix). No other user may write
+//!   there. Stores refuse or ignore data of other programs, and log it.
+//! - `--cert-file`, `--client-cert-auth` and `--trusted-ca-file`, with the feature `tls` of this
+//!   package: values cross the network.
 //!
-//! Keys and values are plain to read with `etcdctl get --prefix`; the head is one line:
-//! epoch, sequence, the writer's clock in milliseconds, its lease, and the last version.
+//! `etcdctl get --prefix` prints the keys and values. The head is one line: epoch, sequence, wall
+//! clock of the writer in milliseconds, lease of the writer, and last version.
 //!
-//! Back it up as etcd is backed up (`etcdctl snapshot save`). Restore it while no store runs: one that finds an earlier head than it
-//! has seen ends and says so.
+//! Back up etcd itself (`etcdctl snapshot save`). Restore it only while no store runs: a store that
+//! finds an earlier head than it has seen ends with an error.
 //!
-//! # Bounds
+//! # Limits
 //!
-//! One transaction is under way at a time. One has 125 records and 1 MiB of them at most; a commit that is larger is cut between
-//! two requests, and if it fails in the middle, what came before is kept. A standby has the names of all keys twice, and
-//! pages of 16 MiB while it reads; no message of more than 64 MiB is taken. Answers take 64 MiB in etcd at most. A
-//! standby that cannot reach etcd waits and warns; only at its first contact it gives up at once.
-//!
-//! One member is asked at a time, and the next after a failure. A call takes a quarter of the lease at most, and 2 s: a member
-//! that hangs is found after that, one that is down at once. A page may take 30 s, and letting a user in 10 s, once for each member.
+//! - One transaction is in progress at a time, with at most 125 records and about 1 MiB. A larger
+//!   commit is split between two requests. If it fails in the middle, its first transactions
+//!   remain.
+//! - A standby holds the names of all keys twice, and pages of 16 MiB while it reads. It rejects
+//!   messages of more than 64 MiB.
+//! - Recorded responses take at most 64 MiB in etcd.
+//! - A standby that cannot reach etcd logs a warning and waits. Only its first contact fails at
+//!   once.
+//! - Calls go to one member, and after a failure to the next. A call takes at most a quarter of the
+//!   lease and at most 2 s. A member that hangs is detected after that, a stopped member at once.
+//! - Reading a page takes at most 30 s, and logging in at most 10 s, once for each member.
 //!
 //! # Building
 //!
-//! The client of etcd takes `protoc` and the well-known protocol buffers: on Debian `protobuf-compiler` and `libprotobuf-dev`.
+//! The etcd client requires `protoc` and the well-known protocol buffers: `protobuf-compiler` and
+//! `libprotobuf-dev` on Debian.
 #![forbid(unsafe_code)]
 
-mod answers;
 mod batch;
+mod boot_clock;
 mod campaign;
 #[cfg(feature = "tls")]
 mod certificates;
 mod chain;
 mod client;
-mod clock;
 mod entry;
 mod error;
+mod foreign_keys;
 mod head;
 mod journal;
 mod keys;
-mod known;
+mod known_head;
 mod leadership;
 mod lease;
 mod leased_link;
@@ -114,15 +142,15 @@ mod limits;
 mod options;
 mod presence;
 mod reader;
+mod response_log;
 mod role;
+#[cfg(test)]
+mod simulation;
 mod skew;
 mod standby;
-mod strangers;
 mod survey;
 mod transaction;
-mod wall;
-#[cfg(test)]
-mod world;
+mod wall_clock;
 
 pub use error::OptionsError;
 pub use journal::EtcdJournal;
@@ -136,7 +164,7 @@ pub use presence::StandbyStatus;
 pub use role::{Leader, Role, RoleWatch};
 pub use survey::{Survey, SurveyError};
 
-/// The program in the README of this package.
+/// Compiles the program in the README of this package.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,11 +1,11 @@
-//! Numbers, each with its reason.
+//! Limits of options and values.
 
-/// What a key and its value may have together, in bytes, so that a SET of them surely fits into one transaction of etcd: 1
-/// MiB of the 1.5 that etcd takes unless it is told otherwise.
+/// Maximum number of bytes of a key and its value together: 1 MiB. A SET of that size always fits
+/// into one etcd transaction, whose default limit is 1.5 MiB.
 ///
-/// Let [`value_bytes_max`](statestore_proto::limits::StoreLimits::value_bytes_max) be this less
-/// [`key_bytes_max`](statestore_proto::limits::StoreLimits::key_bytes_max), and the store refuses what is larger. A journal
-/// that is given it ends with an error.
+/// Set [`value_bytes_max`](statestore_proto::limits::StoreLimits::value_bytes_max) to this number
+/// minus [`key_bytes_max`](statestore_proto::limits::StoreLimits::key_bytes_max): then the store
+/// refuses larger values. Otherwise a larger value ends the journal with an error.
 ///
 /// ```
 /// use statestore_etcd::MAX_VALUE_BYTES;
@@ -18,19 +18,19 @@
 /// ```
 pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
-/// Each key of etcd has it.
+/// Maximum length of the prefix, which is part of each etcd key.
 pub(crate) const PREFIX_BYTES_MAX: usize = 256;
 
-/// Names and addresses are for people.
+/// Maximum length of a name or an address.
 pub(crate) const LABEL_BYTES_MAX: usize = 256;
 
-/// In seconds; etcd grants no shorter one.
+/// Shortest lease in seconds, limited by etcd.
 pub(crate) const LEASE_MIN: u64 = 2;
 
-/// In seconds; nobody means to wait for longer.
+/// Longest lease in seconds.
 pub(crate) const LEASE_MAX: u64 = 600;
 
-/// Whether a name or an address can be told to others: one short line.
+/// Returns whether `text` is a valid name or address: one line of limited length.
 pub(crate) fn is_label(text: &str) -> bool {
     text.len() <= LABEL_BYTES_MAX && !text.contains(char::is_control)
 }

@@ -1,4 +1,4 @@
-//! Where etcd is, and who this store is among its like.
+//! Options: address and use of etcd, and identity of this store.
 
 use std::fmt;
 #[cfg(feature = "tls")]
@@ -8,16 +8,18 @@ use std::time::Duration;
 use crate::error::OptionsError;
 use crate::limits::{LEASE_MAX, LEASE_MIN, PREFIX_BYTES_MAX, is_label};
 
-/// What is below it belongs to a store of no other name.
+/// Default prefix.
 const PREFIX: &str = "/statestore/";
 
-/// Where etcd is, and how it is used. All stores that stand by for each other have the same endpoints and prefix.
+/// Address and use of etcd. All stores that fail over to each other have the same endpoints and
+/// prefix.
 ///
 /// ```
 /// use std::time::Duration;
 /// use statestore_etcd::Options;
 ///
-/// let options = Options::new(["http://10.0.0.1:2379", "http://10.0.0.2:2379", "http://10.0.0.3:2379"])
+/// let members = ["http://10.0.0.1:2379", "http://10.0.0.2:2379", "http://10.0.0.3:2379"];
+/// let options = Options::new(members)
 ///     .prefix("/ss/plant-7/")
 ///     .name("edge-2")
 ///     .advertise("mqtt://10.0.0.2:1883")
@@ -25,7 +27,7 @@ const PREFIX: &str = "/statestore/";
 /// # let _ = options;
 /// ```
 #[derive(Clone)]
-#[must_use = "options do nothing by themselves"]
+#[must_use = "options do nothing until a journal uses them"]
 pub struct Options {
     pub(crate) endpoints: Vec<String>,
     pub(crate) prefix: String,
@@ -37,34 +39,35 @@ pub struct Options {
     pub(crate) tls: Option<Tls>,
 }
 
-/// Certificates for connections to etcd, as files in PEM format. They are read at each start.
+/// Certificates for connections to etcd, as files in PEM format. Each journal reads them when it
+/// connects.
 #[cfg(feature = "tls")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tls {
-    /// The authorities that have signed the certificates of etcd. There are no others.
+    /// CA certificates that are trusted for etcd. The CAs of the system are not.
     pub authorities: PathBuf,
-    /// The certificate of this client and its key, where etcd asks for one (`--client-cert-auth`).
+    /// Client certificate and key, if etcd requires one (`--client-cert-auth`).
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The name that etcd's certificate is for, where that is not the host of its endpoint.
+    /// Name in the certificate of etcd, if it differs from the host of the endpoint.
     pub server_name: Option<String>,
 }
 
 #[cfg(feature = "tls")]
 impl Tls {
-    /// Trusts these authorities, and shows no certificate.
+    /// Trusts these CAs, and sends no client certificate.
     pub fn new(authorities: impl Into<PathBuf>) -> Self {
         Self { authorities: authorities.into(), ..Self::default() }
     }
 
-    /// Shows this certificate, which belongs to this key.
+    /// Sends this client certificate, which belongs to this key.
     #[must_use]
     pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.identity = Some((certificate.into(), key.into()));
         self
     }
 
-    /// Expects a certificate for this name.
+    /// Requires that the certificate of etcd contains this name.
     #[must_use]
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
@@ -73,8 +76,8 @@ impl Tls {
 }
 
 impl Options {
-    /// The members of etcd, each as `http://HOST:PORT`, or `https://HOST:PORT` with the feature `tls`. One that is down does
-    /// no harm while another answers.
+    /// Uses these members of etcd, each as `http://HOST:PORT`, or `https://HOST:PORT` with the
+    /// feature `tls`. One that responds is enough.
     pub fn new<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Self {
         Self {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
@@ -88,48 +91,49 @@ impl Options {
         }
     }
 
-    /// What all keys begin with, `/statestore/` by default. Nobody else may write below it. Begins and ends with a slash,
-    /// and has 256 bytes at most.
+    /// Sets the prefix of all keys, by default `/statestore/`. Only stores may write below it. It
+    /// must begin and end with a slash, and have at most 256 bytes.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// What others see of this store when it leads, such as the name of its machine; by default the number of its process.
-    /// One line of 256 bytes at most.
+    /// Sets the name of this store for other stores and operators, such as the name of its machine;
+    /// by default the id of its process. One line of at most 256 bytes.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Where clients reach this store when it leads, for standbys to pass on. One line of 256 bytes at most; of what form is
-    /// between the stores and their clients.
+    /// Sets the address at which clients reach this store when it leads. Standbys read it from
+    /// [`Leader::address`](crate::Leader::address). One line of at most 256 bytes in any form.
     pub fn advertise(mut self, address: impl Into<String>) -> Self {
         self.address = address.into();
         self
     }
 
-    /// A user of etcd and its password.
+    /// Logs in to etcd with this user and password.
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.user = Some((name.into(), password.into()));
         self
     }
 
-    /// How long nobody leads, at most, after a leader has died without resigning; 5 s by default, 2 to 600 s, whole seconds. A
-    /// leader that cannot reach etcd for as long as that, less [a margin](crate::Leadership::is_held), stops.
+    /// Sets the lease: the longest time without a leader after a leader has died without resigning.
+    /// 5 s by default; 2 to 600 whole seconds. A leader that cannot reach etcd for this time, less
+    /// [a margin](crate::Leadership::is_held), stops.
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// Connects over TLS, to endpoints that all begin with `https`.
+    /// Connects over TLS. All endpoints must begin with `https`.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// The endpoints for a message.
+    /// Formats the endpoints for a message.
     pub(crate) fn shown(&self) -> Box<str> {
         self.endpoints.join(", ").into()
     }
@@ -176,7 +180,7 @@ impl Options {
     }
 }
 
-/// Without the password.
+/// Omits the password.
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_named() {
+    fn invalid_options_are_refused() {
         assert_eq!(options().check(), Ok(()));
         assert_eq!(Options::new::<String>([]).check(), Err(OptionsError::NoEndpoint));
         for endpoint in ["127.0.0.1:2379", "http://", "mqtt://host:1", "http://a b:1"] {
@@ -208,7 +212,8 @@ mod tests {
         }
         let with_user = Options::new(["http://root:secret@127.0.0.1:2379"]).check();
         assert_eq!(with_user, Err(OptionsError::EndpointWithUser));
-        // One without the other would send in the clear what was meant to be secret, or trust nobody.
+        // https without TLS options would trust no certificate; TLS options with http would send
+        // secrets unencrypted.
         assert!(Options::new(["https://127.0.0.1:2379"]).check().is_err());
         #[cfg(feature = "tls")]
         {
@@ -230,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_not_shown() {
+    fn debug_output_omits_the_password() {
         let shown = format!("{:?}", options().user("root", "secret"));
         assert!(shown.contains("root") && !shown.contains("secret"), "{shown}");
     }

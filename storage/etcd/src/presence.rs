@@ -1,4 +1,4 @@
-//! What a standby says of itself, for whoever looks from outside.
+//! Status that a standby publishes in etcd, for operators.
 
 use std::time::Duration;
 
@@ -11,27 +11,27 @@ use crate::error::Failure;
 use crate::keys::Keys;
 use crate::limits::is_label;
 use crate::options::Options;
-use crate::wall;
+use crate::wall_clock;
 
-/// How often a standby says that it is there, and how long that is believed.
-const EVERY: Duration = Duration::from_secs(5);
-const BELIEVED: Duration = Duration::from_secs(15);
+/// Interval at which a standby publishes its status, and the lease after which the status expires.
+const PUBLISH_EVERY: Duration = Duration::from_secs(5);
+const STATUS_TTL: Duration = Duration::from_secs(15);
 
-/// What a standby said of itself last, some seconds ago.
+/// Status that a standby has published, usually some seconds ago.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StandbyStatus {
-    /// Its [name](crate::Options::name).
+    /// [Name](crate::Options::name) of the store.
     pub name: String,
-    /// Where its clients are to go when it leads, if it [says so](crate::Options::advertise); else empty.
+    /// [Address](crate::Options::advertise) for its clients when it leads; empty if it has none.
     pub address: String,
-    /// When it said so, by its wall clock.
-    pub said: UnixTime,
-    /// Transactions that were there and that it had not read then.
+    /// Time of publication, by the wall clock of the standby.
+    pub reported: UnixTime,
+    /// Number of the leader's transactions that the standby had not read at that time.
     pub lag: u64,
 }
 
-/// Says now and then that a standby is there. What it says goes with its lease.
+/// Publishes the status of a standby, attached to a lease.
 pub(crate) struct Presence {
     name: String,
     address: String,
@@ -45,36 +45,37 @@ impl Presence {
         Self { name, address, lease: None, next: Instant::now() }
     }
 
-    /// Nothing depends on it, so what goes wrong is left to the next time.
-    pub(crate) async fn tell(&mut self, etcd: &Etcd, keys: &Keys, lag: u64) {
+    /// Publishes the status if that is due. An error only causes a retry at the next time, because
+    /// no store depends on the status.
+    pub(crate) async fn publish(&mut self, etcd: &Etcd, keys: &Keys, lag: u64) {
         if Instant::now() < self.next {
             return;
         }
-        self.next = Instant::now() + EVERY;
-        if let Err(failure) = self.try_tell(etcd, keys, lag).await {
-            tracing::debug!(%failure, "a standby could not say that it is there");
+        self.next = Instant::now() + PUBLISH_EVERY;
+        if let Err(failure) = self.try_publish(etcd, keys, lag).await {
+            tracing::debug!(%failure, "status of this standby not published");
             self.lease = None;
         }
     }
 
-    async fn try_tell(&mut self, etcd: &Etcd, keys: &Keys, lag: u64) -> Result<(), Failure> {
+    async fn try_publish(&mut self, etcd: &Etcd, keys: &Keys, lag: u64) -> Result<(), Failure> {
         let is_there = match self.lease {
             Some(lease) => etcd.renew(lease, etcd.timeout()).await?,
             None => false,
         };
         let lease = match self.lease.filter(|_| is_there) {
             Some(lease) => lease,
-            None => etcd.grant(BELIEVED).await?.0,
+            None => etcd.grant(STATUS_TTL).await?.0,
         };
         self.lease = Some(lease);
         let (name, address) = (self.name.clone(), self.address.clone());
-        let status = StandbyStatus { name, address, said: wall::now(), lag };
+        let status = StandbyStatus { name, address, reported: wall_clock::now(), lag };
         let options = PutOptions::new().with_lease(lease);
         let put = TxnOp::put(keys.standby(&self.name), encode(&status), Some(options));
         etcd.txn(Txn::new().and_then([put]), etcd.timeout()).await.map(|_| ())
     }
 
-    /// Takes back what was said.
+    /// Removes the status.
     pub(crate) async fn withdraw(self, etcd: Etcd) {
         if let Some(lease) = self.lease {
             let _ = etcd.revoke(lease).await;
@@ -82,20 +83,20 @@ impl Presence {
     }
 }
 
-/// Three lines: when, how far behind, and where.
+/// Encodes a status as three lines: time, lag and address.
 fn encode(status: &StandbyStatus) -> Vec<u8> {
-    format!("{}\n{}\n{}", status.said.as_millis(), status.lag, status.address).into_bytes()
+    format!("{}\n{}\n{}", status.reported.as_millis(), status.lag, status.address).into_bytes()
 }
 
-/// What a standby of this name has said; `None` for what [`encode`] has not made.
+/// Decodes exactly the form of [`encode`]; `None` for other bytes.
 pub(crate) fn decode(name: &str, bytes: &[u8]) -> Option<StandbyStatus> {
     let mut lines = core::str::from_utf8(bytes).ok()?.splitn(3, '\n');
-    let said = UnixTime::from_millis(lines.next()?.parse().ok()?);
+    let reported = UnixTime::from_millis(lines.next()?.parse().ok()?);
     let lag = lines.next()?.parse().ok()?;
     let (name, address) = (name.to_owned(), lines.next()?.to_owned());
-    let status = StandbyStatus { name, address, said, lag };
-    let is_told = is_label(&status.name) && is_label(&status.address);
-    (is_told && encode(&status) == bytes).then_some(status)
+    let status = StandbyStatus { name, address, reported, lag };
+    let is_valid = is_label(&status.name) && is_label(&status.address);
+    (is_valid && encode(&status) == bytes).then_some(status)
 }
 
 #[cfg(test)]
@@ -106,9 +107,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_standby_is_read_as_it_was_written(millis: u64, lag: u64, address in "\\PC{0,60}") {
-            let said = UnixTime::from_millis(millis);
-            let status = StandbyStatus { name: "b".to_owned(), address, said, lag };
+        fn decoding_returns_the_encoded_status(millis: u64, lag: u64, address in "\\PC{0,60}") {
+            let reported = UnixTime::from_millis(millis);
+            let status = StandbyStatus { name: "b".to_owned(), address, reported, lag };
             prop_assert_eq!(decode("b", &encode(&status)), Some(status));
         }
 

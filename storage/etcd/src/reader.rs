@@ -1,4 +1,4 @@
-//! Everything below the prefix as it was at one revision, in pages.
+//! Reads all keys of the store at one revision, in pages.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -6,55 +6,56 @@ use std::collections::BTreeSet;
 use etcd_client::KeyValue;
 use statestore_proto::store::{Record, RecordedResponse};
 
-use crate::answers::Answers;
 use crate::client::Etcd;
 use crate::entry::{self, Entry};
 use crate::error::Failure;
+use crate::foreign_keys::ForeignKeys;
 use crate::head::Head;
 use crate::keys::Keys;
-use crate::strangers::Strangers;
+use crate::response_log::ResponseLog;
 
-/// Keys of the first page, before anything is known of their size.
+/// Number of keys in the first page, before the size of values is known.
 const FIRST_PAGE: i64 = 1_000;
 
-/// Keys of a page, at most: etcd walks over the whole rest of a range for each page, so few large ones are best.
+/// Maximum number of keys in a page. etcd walks over the whole rest of the range for each page, so
+/// a few large pages are cheaper than many small ones.
 const PAGE_MAX: i64 = 50_000;
 
-/// Bytes that a page is meant to have.
+/// Intended size of a page in bytes.
 const PAGE_BYTES: usize = 16 << 20;
 
-/// Bytes of what is handed out at once.
+/// Bytes of records that are returned at once.
 const PORTION_BYTES: usize = 256 << 10;
 
-/// Answers that are handed out at once.
-const PORTION_ANSWERS: usize = 1_000;
+/// Number of responses that are returned at once.
+const PORTION_RESPONSES: usize = 1_000;
 
-/// Reads all there is.
+/// Reads all keys of the store at one revision.
 pub(crate) struct Reader {
     revision: i64,
-    /// Where the next page begins; `None` after the last.
+    /// First key of the next page; `None` after the last page.
     from: Option<Vec<u8>>,
     limit: i64,
     page: std::vec::IntoIter<KeyValue>,
     contents: Contents,
-    /// In the end they are handed out in the order in which they were given.
-    answered: Vec<RecordedResponse>,
+    /// Responses, which are returned at the end, sorted in the order in which they were given.
+    responses: Vec<RecordedResponse>,
 }
 
-/// What was read besides records.
+/// Everything that was read besides records.
 #[derive(Default)]
 pub(crate) struct Contents {
     pub(crate) revision: i64,
     pub(crate) has_format: bool,
     pub(crate) head: Option<Head>,
     pub(crate) leader: Option<KeyValue>,
-    pub(crate) answers: Answers,
-    /// The keys of values and registrations.
+    pub(crate) response_log: ResponseLog,
+    /// Keys of all entries and registrations.
     pub(crate) names: BTreeSet<Box<[u8]>>,
 }
 
 impl Reader {
-    /// Everything at this revision, which must be one that etcd has not compacted.
+    /// Reads at this revision, which must not be compacted.
     pub(crate) fn new(keys: &Keys, revision: i64) -> Self {
         Self {
             revision,
@@ -62,43 +63,43 @@ impl Reader {
             limit: FIRST_PAGE,
             page: Vec::new().into_iter(),
             contents: Contents { revision, ..Contents::default() },
-            answered: Vec::new(),
+            responses: Vec::new(),
         }
     }
 
-    /// The next records, or `None` when everything was read. May be called again after an error that is transient.
+    /// Returns the next records, or `None` at the end. Can be called again after a transient error.
     pub(crate) async fn next(
         &mut self,
         etcd: &Etcd,
         keys: &Keys,
-        strangers: &mut Strangers,
+        foreign_keys: &mut ForeignKeys,
     ) -> Result<Option<Vec<Record>>, Failure> {
         loop {
-            // One of answers alone has no records.
+            // A portion that consists of responses alone contains no records.
             while self.page.len() > 0 {
-                let portion = self.portion(keys, strangers)?;
+                let portion = self.portion(keys, foreign_keys)?;
                 if !portion.is_empty() {
                     return Ok(Some(portion));
                 }
             }
             let Some(from) = self.from.clone() else { break };
-            self.turn(etcd, keys, from).await?;
+            self.read_page(etcd, keys, from).await?;
         }
-        // The latest first, and taken from the end.
-        self.answered.sort_by_key(|answered| Reverse(answered.order));
-        let rest = self.answered.len().saturating_sub(PORTION_ANSWERS);
-        let portion = self.answered.split_off(rest);
+        // Sorted latest first, so that portions can be split off at the end.
+        self.responses.sort_by_key(|response| Reverse(response.order));
+        let rest = self.responses.len().saturating_sub(PORTION_RESPONSES);
+        let portion = self.responses.split_off(rest);
         let portion: Vec<Record> = portion.into_iter().rev().map(Record::Response).collect();
         Ok((!portion.is_empty()).then_some(portion))
     }
 
-    /// What there was besides, once [`next`](Self::next) has returned `None`.
+    /// Returns everything besides records, once [`next`](Self::next) has returned `None`.
     pub(crate) fn into_contents(self) -> Contents {
         self.contents
     }
 
-    /// Fetches a page.
-    async fn turn(&mut self, etcd: &Etcd, keys: &Keys, from: Vec<u8>) -> Result<(), Failure> {
+    /// Reads the next page.
+    async fn read_page(&mut self, etcd: &Etcd, keys: &Keys, from: Vec<u8>) -> Result<(), Failure> {
         let range = (from, keys.range().1);
         let page = match etcd.page(range, self.limit, self.revision).await {
             Err(failure) if failure.is_too_long() && self.limit > 1 => {
@@ -117,22 +118,30 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads some of the page that is here.
-    fn portion(&mut self, keys: &Keys, strangers: &mut Strangers) -> Result<Vec<Record>, Failure> {
+    /// Decodes the next part of the current page.
+    fn portion(
+        &mut self,
+        keys: &Keys,
+        foreign_keys: &mut ForeignKeys,
+    ) -> Result<Vec<Record>, Failure> {
         let (mut records, mut bytes) = (Vec::new(), 0);
         while bytes < PORTION_BYTES {
             let Some(kv) = self.page.next() else { break };
             bytes += kv.key().len() + kv.value().len();
-            match entry::read(keys, kv.key(), kv.value())? {
+            match entry::decode(keys, kv.key(), kv.value())? {
                 Entry::Standby(_) => {}
-                Entry::Stray => strangers.stray(kv.key()),
+                Entry::Unknown => foreign_keys.warn_ignored(kv.key()),
                 Entry::Format => self.contents.has_format = true,
                 Entry::Head(head) => self.contents.head = Some(head),
                 Entry::Leader => self.contents.leader = Some(kv),
-                Entry::Answers { number, answers } => {
-                    let kept = answers.iter().map(|answered| answered.retention).max();
-                    self.contents.answers.found(number, kv.value().len(), kept.unwrap_or_default());
-                    self.answered.extend(answers);
+                Entry::Responses { number, responses } => {
+                    let retention = responses.iter().map(|response| response.retention).max();
+                    self.contents.response_log.insert(
+                        number,
+                        kv.value().len(),
+                        retention.unwrap_or_default(),
+                    );
+                    self.responses.extend(responses);
                 }
                 Entry::Record(record) => {
                     self.contents.names.insert(kv.key().into());

@@ -1,4 +1,4 @@
-//! What a journal is just now, for the program around it.
+//! Role of a journal, as the program around it can watch it.
 
 use std::fmt;
 
@@ -7,98 +7,100 @@ use tokio::sync::watch;
 
 use crate::limits::is_label;
 
-/// Who leads, as it says itself.
+/// A leader, as it has described itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// Its [name](crate::Options::name).
+    /// [Name](crate::Options::name) of the store.
     pub name: String,
-    /// Where its clients are to go, if it [says so](crate::Options::advertise); else empty.
+    /// [Address](crate::Options::advertise) for its clients; empty if it has none.
     pub address: String,
-    /// Since when, by its wall clock.
+    /// Start of its term, by its wall clock.
     pub since: UnixTime,
 }
 
 impl Leader {
-    /// Whoever has put something at the key of the leader that no store puts there.
+    /// Stands for a program that is not a store and has written the leader key.
     pub(crate) fn foreign() -> Self {
-        let name = "something that is no store".to_owned();
+        let name = "a program that is not a store".to_owned();
         Self { name, address: String::new(), since: UnixTime::default() }
     }
 }
 
-/// What a journal is.
+/// Role of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Role {
-    /// It follows, and the store does not serve.
+    /// The journal follows the leader, and its store does not serve.
     Standby {
-        /// Who leads; `None` while nobody does, or while that is not known.
+        /// Leader; `None` if no store leads, or if the leader is not known yet.
         leader: Option<Leader>,
-        /// How many transactions of the leader were known to be there and not read yet, when that was looked at last.
+        /// Number of the leader's transactions that the journal had not read at its last check.
         lag: u64,
     },
-    /// Its store serves, or is about to.
+    /// The store serves, or is about to.
     Leading {
-        /// Since when, by the wall clock here.
+        /// Start of the term, by the local wall clock.
         since: UnixTime,
-        /// Greater than that of each leader before.
+        /// Number of the term, greater than that of each former leader.
         epoch: u64,
     },
-    /// Another leads. Nothing more is written, and nothing that waited for it was acknowledged. Start the store again, as a
-    /// standby.
+    /// Another store leads. This journal writes nothing more. Writes in progress were not
+    /// acknowledged. Start the store again, as a standby.
     Deposed {
-        /// By whom.
+        /// Name and epoch of the other leader.
         reason: String,
     },
-    /// It has given up: the lease ran out or was given back, or etcd failed. As [`Deposed`](Self::Deposed), except that nobody
-    /// else need lead.
+    /// The journal has ended because its lease expired or was resigned, or because etcd failed. The
+    /// same applies as to [`Deposed`](Self::Deposed), except that possibly no other store leads.
     Lost {
-        /// What for.
+        /// Reason.
         reason: String,
     },
-    /// It has given up, and so would the next: somebody has to do something first.
+    /// The journal has ended, and a new one would fail too, until an operator has solved the
+    /// problem.
     Failed {
-        /// What is the matter, and what is to be done.
+        /// Reason and remedy.
         reason: String,
     },
 }
 
 impl Role {
-    /// Whether it has ended for good.
+    /// Returns whether the journal has ended.
     #[must_use]
     pub const fn is_final(&self) -> bool {
         matches!(self, Self::Deposed { .. } | Self::Lost { .. } | Self::Failed { .. })
     }
 }
 
-/// Follows the [role](Role) of a journal, which the store around it has taken.
+/// Watches the [role](Role) of a journal.
 #[derive(Clone, Debug)]
 pub struct RoleWatch(watch::Receiver<Role>);
 
 impl RoleWatch {
-    /// The role now.
+    /// Returns the current role.
     #[must_use]
     pub fn current(&mut self) -> Role {
         self.0.borrow_and_update().clone()
     }
 
-    /// Waits for another role than the one that this or [`current`](Self::current) gave last; `None` once the journal is
-    /// gone. Of several changes only the last is told. Cancel safe.
+    /// Waits for another role than the one that this or [`current`](Self::current) returned last.
+    /// Returns `None` once the journal is dropped. Of several changes only the last is returned.
+    /// Cancel safe.
     pub async fn changed(&mut self) -> Option<Role> {
         self.0.changed().await.ok()?;
         Some(self.0.borrow_and_update().clone())
     }
 
-    /// Waits until the journal leads or has ended for good; at once where it is so already. `None` when it is gone before
-    /// that. Cancel safe.
+    /// Waits until the journal leads or has ended; returns at once if it already does or has.
+    /// Returns `None` if the journal is dropped before that. Cancel safe.
     pub async fn settled(&mut self) -> Option<Role> {
         let is_settled = |role: &Role| !matches!(role, Role::Standby { .. });
         self.0.wait_for(is_settled).await.ok().map(|role| role.clone())
     }
 }
 
-/// The end that says it.
+/// Sets the role.
 #[derive(Clone)]
 pub(crate) struct RoleSender(watch::Sender<Role>);
 
@@ -111,7 +113,7 @@ impl RoleSender {
         RoleWatch(self.0.subscribe())
     }
 
-    /// A lease is lost: of consequence for who leads with it.
+    /// Reports a lost lease, which only matters to a leader.
     pub(crate) fn lose(&self, reason: String) {
         self.0.send_if_modified(|last| {
             let is_leading = matches!(last, Role::Leading { .. });
@@ -122,14 +124,14 @@ impl RoleSender {
         });
     }
 
-    /// Says it, unless the last role was final or the same.
-    pub(crate) fn tell(&self, role: Role) {
+    /// Sets the role, unless the last one was final or the same.
+    pub(crate) fn set(&self, role: Role) {
         self.0.send_if_modified(|last| {
-            let is_news = !last.is_final() && *last != role;
-            if is_news {
+            let is_change = !last.is_final() && *last != role;
+            if is_change {
                 *last = role;
             }
-            is_news
+            is_change
         });
     }
 }
@@ -140,12 +142,12 @@ impl fmt::Debug for RoleSender {
     }
 }
 
-/// What is in the key of the leader: three lines.
+/// Encodes the value of the leader key: three lines.
 pub(crate) fn encode_leader(leader: &Leader) -> Vec<u8> {
     format!("{}\n{}\n{}", leader.since.as_millis(), leader.name, leader.address).into_bytes()
 }
 
-/// `None` for what [`encode_leader`] has not made.
+/// Decodes exactly the form of [`encode_leader`]; `None` for other bytes.
 pub(crate) fn decode_leader(bytes: &[u8]) -> Option<Leader> {
     let mut lines = core::str::from_utf8(bytes).ok()?.splitn(3, '\n');
     let leader = Leader {
@@ -153,8 +155,8 @@ pub(crate) fn decode_leader(bytes: &[u8]) -> Option<Leader> {
         name: lines.next()?.to_owned(),
         address: lines.next()?.to_owned(),
     };
-    let is_told = is_label(&leader.name) && is_label(&leader.address);
-    (is_told && encode_leader(&leader) == bytes).then_some(leader)
+    let is_valid = is_label(&leader.name) && is_label(&leader.address);
+    (is_valid && encode_leader(&leader) == bytes).then_some(leader)
 }
 
 #[cfg(test)]
@@ -164,18 +166,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_role_stays() {
+    fn final_role_is_not_replaced() {
         let sender = RoleSender::new();
         let mut watch = sender.watch();
-        sender.tell(Role::Leading { since: UnixTime::from_millis(1), epoch: 2 });
-        sender.tell(Role::Lost { reason: "first".into() });
-        sender.tell(Role::Deposed { reason: "second".into() });
+        sender.set(Role::Leading { since: UnixTime::from_millis(1), epoch: 2 });
+        sender.set(Role::Lost { reason: "first".into() });
+        sender.set(Role::Deposed { reason: "second".into() });
         assert_eq!(watch.current(), Role::Lost { reason: "first".into() });
     }
 
     proptest! {
         #[test]
-        fn a_leader_is_read_as_it_was_written(millis: u64, name in "\\PC{0,60}", address in "\\PC{0,60}") {
+        fn decoding_returns_the_encoded_leader(
+            millis: u64,
+            name in "\\PC{0,60}",
+            address in "\\PC{0,60}",
+        ) {
             let leader = Leader { name, address, since: UnixTime::from_millis(millis) };
             prop_assert_eq!(decode_leader(&encode_leader(&leader)), Some(leader));
         }

@@ -1,32 +1,34 @@
-//! How far the wall clock here is from the leader's, as far as a standby can tell.
+//! Estimates the skew between the wall clock of a standby and that of the leader.
 //!
-//! A head says what the clock of its writer showed. On arrival the clock here shows that, and how long the head took, and by
-//! how much it is ahead. So the least of many differences is near the truth, and each is too great rather than too small.
+//! A head contains the writer's clock. The local clock on its arrival, minus the writer's clock, is
+//! the skew plus the delay of the head. Delays are never negative, so each difference is an upper
+//! bound, and the least of many is a good estimate.
 
 use std::time::Duration;
 
 use statestore_proto::time::UnixTime;
 
-/// What clocks may differ by before it is worth a warning, in milliseconds.
+/// Skew in milliseconds above which a standby warns.
 const DIFFERENCE_MAX: i64 = 1_000;
 
-/// How far behind the clock of the store a wall clock may be, in milliseconds: further, and every SET would be refused.
+/// Milliseconds that a wall clock may be behind the store's clock. With more, the store would
+/// refuse every SET.
 const BEHIND_MAX: u64 = 60_000;
 
-/// Heads that one judgement is made of.
+/// Number of heads in one window.
 const HEADS: u32 = 64;
 
-/// What a standby has seen of the leader's clock.
+/// Estimate of the skew from the last heads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Skew {
-    /// Of this many heads the least difference, in milliseconds.
+    /// Current window: number of heads, and their least difference in milliseconds.
     seen: Option<(u32, i64)>,
-    /// Of those before.
+    /// Least difference of the previous window.
     before: Option<i64>,
 }
 
 impl Skew {
-    /// A head that its writer wrote at `written` has come at `now`.
+    /// Observes a head that was written at `written` and has arrived at `now`.
     pub(crate) fn observe(&mut self, written: UnixTime, now: UnixTime) {
         let difference = difference(written, now);
         let (count, least) = self.seen.unwrap_or((0, i64::MAX));
@@ -39,9 +41,11 @@ impl Skew {
         }
     }
 
-    /// By how much the clock here is ahead, in milliseconds, less than nothing if it is behind; `None` for less than is worth
-    /// a warning, and where nothing is known. Heads are on their way for as long as a round trip to etcd or two, which then
-    /// are no sign of a clock that is ahead; one that is behind would only look less so.
+    /// Returns how many milliseconds the local clock is ahead, negative if it is behind; `None` if
+    /// that is not worth a warning, or unknown.
+    ///
+    /// A head can take up to two round trips to etcd. So a clock only counts as ahead if the
+    /// difference exceeds that delay too. A delay cannot make a clock look behind.
     pub(crate) fn excess(&self, round_trip: Duration) -> Option<i64> {
         let seen = self.seen.map(|(_, least)| least);
         let least = seen.into_iter().chain(self.before).min()?;
@@ -51,7 +55,8 @@ impl Skew {
     }
 }
 
-/// Whether a store with this wall clock would refuse every SET after a store with this clock.
+/// Returns whether a store with the wall clock `now` would refuse every SET, because the last
+/// version of the store is `clock`.
 pub(crate) fn is_too_far_behind(now: UnixTime, clock: UnixTime) -> bool {
     now.as_millis().saturating_add(BEHIND_MAX) < clock.as_millis()
 }
@@ -70,7 +75,7 @@ mod tests {
         UnixTime::from_millis(millis)
     }
 
-    /// Heads that take between 1 and 3,000 ms, to a clock that is ahead by so many.
+    /// Observes heads with delays from 1 to 3,000 ms, with a clock that is `ahead` milliseconds.
     fn seen(ahead: i64, heads: u64) -> Skew {
         let mut skew = Skew::default();
         for head in 0..heads {
@@ -82,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_that_come_late_are_no_skew() {
+    fn delayed_heads_do_not_count_as_skew() {
         assert_eq!(Skew::default().excess(Duration::ZERO), None);
         for heads in 10..200 {
             assert_eq!(seen(0, heads).excess(Duration::ZERO), None);
@@ -93,19 +98,19 @@ mod tests {
     }
 
     #[test]
-    fn an_etcd_that_is_slow_is_no_clock_that_is_ahead() {
+    fn slow_etcd_does_not_count_as_a_clock_that_is_ahead() {
         let mut skew = Skew::default();
         for head in 0..200 {
             skew.observe(at(head), at(head + 3_000));
         }
         assert_eq!(skew.excess(Duration::from_millis(1_500)), None);
         assert_eq!(skew.excess(Duration::from_millis(900)), Some(3_000));
-        // What is behind is so however late a head has come.
+        // A delay cannot make a clock look behind.
         assert_eq!(seen(-1_500, 100).excess(Duration::from_secs(60)), Some(-1_499));
     }
 
     #[test]
-    fn a_clock_that_was_set_right_is_noticed() {
+    fn corrected_clock_has_no_skew_after_two_windows() {
         let mut skew = seen(-70_000, 100);
         assert!(skew.excess(Duration::ZERO).is_some());
         for head in 0..2 * u64::from(HEADS) {
@@ -115,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_a_minute_behind_is_too_far_behind() {
+    fn clock_is_too_far_behind_after_a_minute() {
         assert!(!is_too_far_behind(at(100_000), at(160_000)));
         assert!(is_too_far_behind(at(100_000), at(160_001)));
         assert!(!is_too_far_behind(at(u64::MAX), at(0)));

@@ -1,4 +1,4 @@
-//! Who leads and who stands by, for whoever looks from outside.
+//! Survey of all stores below a prefix, for operators.
 
 use std::time::Duration;
 
@@ -14,46 +14,48 @@ use crate::options::Options;
 use crate::presence::StandbyStatus;
 use crate::role::Leader;
 
-/// More standbys are not read: there are as many as somebody starts.
+/// Maximum number of standbys that are read.
 const STANDBYS_MAX: i64 = 1_000;
 
-/// What stores over one etcd say of themselves.
+/// State of the stores below a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Survey {
-    /// Who leads, if somebody does.
+    /// Leader; `None` if no store leads.
     pub leader: Option<Leader>,
-    /// Greater with each leader; zero before the first.
+    /// Number of the term, which increases with each leader; zero before the first.
     pub epoch: u64,
-    /// Transactions so far.
+    /// Number of transactions so far.
     pub sequence: u64,
-    /// When the last one was written, by the wall clock of its leader.
+    /// Time of the last transaction, by the wall clock of its leader.
     pub written: UnixTime,
-    /// Those that stand by, in the order of their names.
+    /// Standbys, sorted by name; at most 1,000.
     pub standbys: Vec<StandbyStatus>,
-    /// What is left of the leader's lease; nothing where nobody leads. A leader that is well renews it each third of
-    /// [its time](Options::lease).
+    /// Remaining time of the leader's lease; zero if no store leads. A healthy leader renews it
+    /// after a third of [its usable time](Options::lease).
     pub lease_left: Duration,
-    /// A lease under which something that is no store holds the key of the leader: nobody leads before that is revoked.
+    /// Lease of a leader key that another program has written. No store leads before that lease is
+    /// revoked.
     pub foreign_lease: Option<i64>,
-    /// The alarms of etcd, each with the member that has raised it, such as `NOSPACE at member 8e9e05c52164694d`.
+    /// Alarms of etcd, each with the member that has raised it, such as
+    /// `NOSPACE at member 8e9e05c52164694d`.
     pub alarms: Vec<String>,
-    /// The endpoints that do not answer.
+    /// Endpoints that do not respond.
     pub silent: Vec<String>,
 }
 
-/// Why nothing was learnt. Nothing was written.
+/// Reason why a survey failed. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SurveyError {
-    /// The options cannot be used, and etcd was not asked.
+    /// The options are invalid. No request was sent to etcd.
     #[error("{0}")]
     Options(#[from] OptionsError),
-    /// No member of etcd has answered in time. Another try may succeed.
+    /// No member of etcd has responded in time. Another attempt may succeed.
     #[error("{0}")]
     Unreachable(String),
-    /// etcd has answered, and another try would not mend it: this user may not read there, no store has written below the
-    /// prefix, or something else has.
+    /// etcd has responded, and another attempt would fail too: this user has no permission, no
+    /// store has written below the prefix, or another program has.
     #[error("{0}")]
     Refused(String),
 }
@@ -69,24 +71,25 @@ impl From<Failure> for SurveyError {
 }
 
 impl Survey {
-    /// Asks etcd once. Nothing is written.
+    /// Reads the state from etcd once. Writes nothing.
     ///
     /// ```no_run
     /// # async fn look() -> Result<(), Box<dyn std::error::Error>> {
     /// use statestore_etcd::{Options, Survey};
     ///
-    /// let survey = Survey::take(&Options::new(["http://127.0.0.1:2379"])).await?;
+    /// let survey = Survey::fetch(&Options::new(["http://127.0.0.1:2379"])).await?;
     /// match survey.leader {
     ///     Some(leader) => println!("{} leads since {}", leader.name, leader.since.as_millis()),
-    ///     None => println!("nobody leads"),
+    ///     None => println!("no store leads"),
     /// }
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// [`SurveyError`] when etcd cannot be asked, when no store has written below the prefix, or when something else has.
-    pub async fn take(options: &Options) -> Result<Self, SurveyError> {
+    /// [`SurveyError`] if etcd cannot be reached or rejects the user, or if no store or another
+    /// program has written below the prefix.
+    pub async fn fetch(options: &Options) -> Result<Self, SurveyError> {
         options.check()?;
         Self::read(options).await
     }
@@ -94,7 +97,7 @@ impl Survey {
     async fn read(options: &Options) -> Result<Self, SurveyError> {
         let keys = Keys::new(&options.prefix);
         let etcd = Etcd::new(options)?;
-        // Of several members one may be down.
+        // Each member gets one attempt.
         let mut found = etcd.find(&[keys.head(), keys.leader()]).await;
         for _ in 1..etcd.members() {
             if found.as_ref().err().is_none_or(|failure| !failure.is_transient()) {
@@ -115,16 +118,16 @@ impl Survey {
             Some(lease) if lease != 0 => etcd.lease_left(lease).await.unwrap_or_default(),
             _ => Duration::ZERO,
         };
-        let (leader, foreign_lease) = match leader.as_ref().map(entry::leader) {
-            Some(LeaderKey::Of(leader)) => (Some(leader), None),
+        let (leader, foreign_lease) = match leader.as_ref().map(entry::decode_leader_key) {
+            Some(LeaderKey::Store(leader)) => (Some(leader), None),
             Some(LeaderKey::Foreign(lease)) => (None, Some(lease)),
             Some(LeaderKey::Unleased) | None => (None, None),
         };
         let page = etcd.page(keys.standbys(), STANDBYS_MAX, found.revision).await?;
         let standbys = page.entries.iter().filter_map(|kv| {
-            match entry::read(&keys, kv.key(), kv.value()) {
+            match entry::decode(&keys, kv.key(), kv.value()) {
                 Ok(Entry::Standby(standby)) => Some(standby),
-                // Somebody else's.
+                // A key that no store has written.
                 _ => None,
             }
         });

@@ -1,34 +1,36 @@
-//! One transaction of the chain, sent until its outcome is known.
+//! Sends a transaction of the chain until its outcome is known.
 
 use std::time::Duration;
 
-use crate::answers::Place;
 use crate::batch::Part;
+use crate::boot_clock::Moment;
 use crate::chain::{Chain, Outcome, Verdict};
-use crate::client::{Etcd, found};
-use crate::clock::Moment;
+use crate::client::{Etcd, get_results};
 use crate::error::Failure;
 use crate::head::Head;
 use crate::keys::Keys;
 use crate::lease::Lease;
+use crate::response_log::Slot;
 use etcd_client::{Compare, CompareOp, DeleteOptions, Txn, TxnOp};
 
-/// Pauses between two tries that fail at once.
+/// Pause before the next attempt.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a transaction writes beside the head.
+/// Writes of a transaction besides the head.
 #[derive(Debug, Default)]
 pub(crate) struct Writes {
     pub(crate) part: Part,
-    /// Where its answers go.
-    pub(crate) place: Option<Place>,
+    /// Slot of its responses.
+    pub(crate) slot: Option<Slot>,
 }
 
-/// Sends the transaction that a chain has begun, the same one again while nobody knows what became of it and the lease holds.
+/// Sends the transaction that the chain has begun. Sends it again while its outcome is unknown and
+/// the lease is held.
 ///
 /// # Errors
-/// [`Failure`] when that cannot be found out in time: then it has taken effect, or may yet, or not.
-pub(crate) async fn run(
+/// [`Failure`] if the outcome stays unknown. The transaction may have taken effect, may take effect
+/// later, or never.
+pub(crate) async fn send(
     etcd: &Etcd,
     keys: &Keys,
     lease: &Lease,
@@ -38,27 +40,27 @@ pub(crate) async fn run(
     let since = Moment::now();
     let mut last: Option<Failure> = None;
     loop {
-        let left = lease.left()?.min(since.after(lease.used()).left());
+        let left = lease.left()?.min(since.after(lease.usable_time()).left());
         if left.is_zero() {
             let (endpoints, ms) = (etcd.endpoints(), since.elapsed().as_millis());
-            let why =
-                last.map_or_else(|| "this process stood still".to_owned(), |last| last.to_string());
+            let reason =
+                last.map_or_else(|| "this process was stopped".to_owned(), |last| last.to_string());
             return Err(Failure::Lost(format!(
-                "etcd at {endpoints} took no transaction for {ms} ms: {why}"
+                "etcd at {endpoints} accepted no transaction for {ms} ms: {reason}"
             )));
         }
         let sent = etcd.txn(transaction(keys, chain, writes), etcd.timeout().min(left)).await;
         let outcome = match sent {
             Ok(reply) if reply.succeeded() => Outcome::Succeeded,
             Ok(reply) => {
-                let head = found(&reply).into_iter().flatten().next();
+                let head = get_results(&reply).into_iter().flatten().next();
                 let decoded = head.map(|head| {
                     Head::decode(head.value()).ok_or_else(|| Failure::damaged(head.key()))
                 });
                 Outcome::Failed(decoded.transpose()?)
             }
             Err(failure) if failure.is_transient() => {
-                tracing::debug!(%failure, "a transaction is sent again");
+                tracing::debug!(%failure, "sending a transaction again");
                 last = Some(failure);
                 Outcome::NoReply
             }
@@ -82,11 +84,11 @@ fn transaction(keys: &Keys, chain: &Chain, writes: &Writes) -> Txn {
                 None => TxnOp::delete(&key[..], None),
             });
         }
-        if let (Some(place), Some((answers, _))) = (writes.place, &part.answers) {
-            ops.push(TxnOp::put(keys.answers(place.number), &answers[..], None));
-            if place.drops {
-                let before = DeleteOptions::new().with_range(keys.answers(place.first));
-                ops.push(TxnOp::delete(keys.answers(0), Some(before)));
+        if let (Some(slot), Some((responses, _))) = (writes.slot, &part.responses) {
+            ops.push(TxnOp::put(keys.responses(slot.number), &responses[..], None));
+            if slot.removes_older {
+                let before = DeleteOptions::new().with_range(keys.responses(slot.first));
+                ops.push(TxnOp::delete(keys.responses(0), Some(before)));
             }
         }
         ops.push(TxnOp::put(keys.head(), next.encode(), None));

@@ -1,10 +1,12 @@
-//! What a commit costs: this journal, a bare file that is appended to and synced, and redb as a log, in turns.
+//! Measures the cost of a commit: with this journal, with a plain file that is appended to and
+//! synced, and with redb as a log. The engines are measured in turn.
 //!
 //! ```text
 //! measure DIR [SECONDS] [ROUNDS] [/sys/block/DEVICE/stat]
 //! ```
 //!
-//! With the statistics of a device of its own, say a loop device, it counts what reaches that.
+//! With the statistics of a block device that only holds DIR, such as a loop device, it also counts
+//! the flushes and the bytes written to that device.
 
 use std::error::Error;
 use std::fs::{self, File, OpenOptions};
@@ -24,7 +26,7 @@ const TICKS_PER_SECOND: u64 = 100;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// What is compared.
+/// An engine to measure.
 trait Log {
     fn commit(&mut self, records: Vec<Record>) -> Outcome<()>;
 }
@@ -60,12 +62,12 @@ impl Log for Sqlite {
     }
 }
 
-/// Of all rounds of one engine with one size of batches.
+/// Results of one engine and one batch size over all rounds.
 #[derive(Default)]
 struct Figures {
     latencies: Vec<Duration>,
     best_per_second: f64,
-    quiet_p50: Option<Duration>,
+    best_p50: Option<Duration>,
     cpu: Duration,
     flushes: u64,
     sectors: u64,
@@ -120,7 +122,7 @@ fn cpu() -> Outcome<Duration> {
     Ok(Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
 }
 
-/// Flushes, and sectors of 512 bytes written.
+/// Returns the number of flushes, and of sectors of 512 bytes written.
 fn device(stat: Option<&PathBuf>) -> Outcome<(u64, u64)> {
     let Some(stat) = stat else { return Ok((0, 0)) };
     let text = fs::read_to_string(stat)?;
@@ -132,7 +134,7 @@ fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted.get(sorted.len() * percent / 100).copied().unwrap_or_default()
 }
 
-#[expect(clippy::disallowed_methods, reason = "it measures time")]
+#[expect(clippy::disallowed_methods, reason = "this measures time")]
 fn run(
     log: &mut dyn Log,
     rng: &mut fastrand::Rng,
@@ -172,7 +174,7 @@ fn main() -> Outcome<()> {
                 let (cpu_before, (flushes, sectors)) = (cpu()?, device(stat.as_ref())?);
                 let mut latencies =
                     run(&mut **log, &mut rng, size, Duration::from_secs_f64(seconds))?;
-                // The first fills caches and makes files as large as they get.
+                // The first round fills caches and extends the files to their final size.
                 if round == 0 {
                     continue;
                 }
@@ -185,7 +187,7 @@ fn main() -> Outcome<()> {
                     figures.best_per_second.max(latencies.len() as f64 / busy.as_secs_f64());
                 latencies.sort_unstable();
                 let p50 = percentile(&latencies, 50);
-                figures.quiet_p50 = Some(figures.quiet_p50.map_or(p50, |quiet| quiet.min(p50)));
+                figures.best_p50 = Some(figures.best_p50.map_or(p50, |best| best.min(p50)));
                 figures.latencies.extend(latencies);
             }
         }
@@ -194,10 +196,11 @@ fn main() -> Outcome<()> {
             let count = figures.latencies.len().max(1) as u64;
             let busy: Duration = figures.latencies.iter().sum();
             println!(
-                "{engine:>7} {size:>4}: {:>7.0} commits/s ({:.0} best), quiet p50 {:?}, p50 {:?}, p99 {:?}, cpu {:?}, {:.2} flushes, {:.1} kB",
+                "{engine:>7} {size:>4}: {:>7.0} commits/s ({:.0} best), best p50 {:?}, p50 {:?}, \
+                 p99 {:?}, cpu {:?}, {:.2} flushes, {:.1} kB",
                 count as f64 / busy.as_secs_f64(),
                 figures.best_per_second,
-                figures.quiet_p50.unwrap_or_default(),
+                figures.best_p50.unwrap_or_default(),
                 percentile(&figures.latencies, 50),
                 percentile(&figures.latencies, 99),
                 figures.cpu / u32::try_from(count)?,

@@ -1,7 +1,9 @@
-//! The log goes back into the database on a thread of its own, so that no commit waits for it.
+//! Copies SQLite's write-ahead log into the database on a separate thread, so that commits do not
+//! wait for it.
 //!
-//! SQLite begins its log anew with the first write after all of it was copied. While commits follow each other the copying
-//! thread is always some of them behind, so the writer copies that little rest itself, after it has answered a commit.
+//! SQLite reuses the log from its beginning after all of it was copied. While commits follow each
+//! other, the checkpoint thread always lags by some of them. The writer therefore copies the last
+//! few pages itself, after it has reported a commit as durable.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,16 +17,16 @@ use rusqlite::wal::CheckpointMode;
 use crate::database;
 use crate::error::OpenError;
 
-/// Pages in the log from which on it is copied: with its pages of 4 KiB 4 MiB, which is what it takes on the disk.
+/// Length of the log, in pages of 4 KiB, at which copying starts: 4 MiB.
 const LOG_PAGES: i32 = 1024;
 
-/// Pages that the writer copies itself.
+/// Maximum number of pages that the writer copies itself.
 const REST_PAGES: i32 = 64;
 
-/// Pages at which the writer waits for the other thread, however far behind that is: 64 MiB.
+/// Length of the log, in pages, at which the writer copies it and commits wait: 64 MiB.
 const LOG_PAGES_MAX: i32 = 16 * LOG_PAGES;
 
-/// Times the other thread tries to come close.
+/// Maximum number of passes of the checkpoint thread each time it is woken.
 const PASSES: usize = 4;
 
 pub(crate) struct Checkpointer {
@@ -35,11 +37,12 @@ pub(crate) struct Checkpointer {
 
 #[derive(Default)]
 struct Shared {
-    /// Held while the other thread copies.
+    /// Held during a checkpoint.
     copying: Mutex<()>,
-    /// Whether the rest is the writer's.
-    is_close: AtomicBool,
-    /// What the other thread has failed with. A disk that fails once may say so to nobody again.
+    /// Set when at most [`REST_PAGES`] are left to copy, which the writer does.
+    is_nearly_done: AtomicBool,
+    /// Error of the checkpoint thread. A disk can report a failed write only once, so the error
+    /// must reach the writer.
     failure: Mutex<Option<rusqlite::Error>>,
 }
 
@@ -48,15 +51,18 @@ impl Checkpointer {
         let db = database::open(path)?;
         let shared = Arc::new(Shared::default());
         let (wake, woken) = sync_channel(1);
-        let its = Arc::clone(&shared);
+        let thread_shared = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("statestore-checkpoint".to_owned())
-            .spawn(move || run(&db, &its, &woken))
-            .map_err(|error| OpenError::of_io(path, error))?;
+            .spawn(move || run(&db, &thread_shared, &woken))
+            .map_err(|error| OpenError::from_io(path, error))?;
         Ok(Self { shared, wake: Some(wake), thread: Some(thread) })
     }
 
-    /// Called by the writer between commits, with its connection. An error is one of either thread.
+    /// Wakes the checkpoint thread or copies the rest of the log, as its length requires. The
+    /// writer calls this between commits with its own connection.
+    ///
+    /// Returns the error of either thread.
     pub(crate) fn after_commit(&self, db: &Connection) -> rusqlite::Result<()> {
         if let Some(error) = lock(&self.shared.failure).take() {
             return Err(error);
@@ -68,12 +74,12 @@ impl Checkpointer {
         if pages >= LOG_PAGES_MAX {
             let _copying = lock(&self.shared.copying);
             checkpoint(db, CheckpointMode::PASSIVE)?;
-        } else if self.shared.is_close.swap(false, Ordering::Relaxed) {
+        } else if self.shared.is_nearly_done.swap(false, Ordering::Relaxed) {
             if let Ok(_copying) = self.shared.copying.try_lock() {
                 checkpoint(db, CheckpointMode::PASSIVE)?;
             }
         } else if let Some(wake) = &self.wake {
-            // It is awake already if there is no room.
+            // A full channel means that the thread is already awake.
             let _ = wake.try_send(());
         }
         Ok(())
@@ -89,21 +95,21 @@ impl Drop for Checkpointer {
 
 fn run(db: &Connection, shared: &Shared, woken: &Receiver<()>) {
     while woken.recv().is_ok() {
-        if let Err(error) = come_close(db, shared) {
+        if let Err(error) = copy_most(db, shared) {
             *lock(&shared.failure) = Some(error);
             return;
         }
     }
 }
 
-fn come_close(db: &Connection, shared: &Shared) -> rusqlite::Result<()> {
+fn copy_most(db: &Connection, shared: &Shared) -> rusqlite::Result<()> {
     for _ in 0..PASSES {
         let copying = lock(&shared.copying);
         checkpoint(db, CheckpointMode::PASSIVE)?;
         drop(copying);
         let (pages, copied) = checkpoint(db, CheckpointMode::NOOP)?;
         if pages - copied <= REST_PAGES {
-            shared.is_close.store(pages > copied, Ordering::Relaxed);
+            shared.is_nearly_done.store(pages > copied, Ordering::Relaxed);
             break;
         }
     }
@@ -114,10 +120,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Pages in the log, and those of them that are in the database too.
+/// Returns the number of pages in the log, and how many of them are copied to the database.
 fn checkpoint(db: &Connection, mode: CheckpointMode) -> rusqlite::Result<(i32, i32)> {
     match db.wal_checkpoint_v2(Some("main"), mode) {
-        // Somebody else does it.
+        // Another connection holds the checkpoint lock.
         Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {
             Ok((0, 0))
         }

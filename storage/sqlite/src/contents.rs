@@ -1,4 +1,4 @@
-//! What a database has, from the newest snapshot on, and how it is read.
+//! Contents of a database, from the newest complete snapshot on, and reading them.
 
 use std::path::{Path, PathBuf};
 
@@ -6,62 +6,61 @@ use rusqlite::{Connection, OptionalExtension as _};
 use statestore_proto::store::{Record, RecordsError, decode_records};
 
 use crate::error::OpenError;
-use crate::seal::{Id, Kind};
+use crate::row_seal::{JournalId, RowKind};
 
-/// Bytes of a portion that is read at once, or one row if that has more.
+/// Bytes that are read at once. A longer row is read alone.
 const PORTION_BYTES: usize = 256 << 10;
 
-/// A snapshot that was ended.
+/// A complete snapshot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Snapshot {
-    /// The commit of its first part: with this one the log goes on.
+    /// Commit that contained the first part. The log continues with this commit.
     pub(crate) seq: i64,
-    /// Its first part.
+    /// First part.
     pub(crate) first: i64,
-    /// Its last part.
+    /// Last part.
     pub(crate) last: i64,
-    /// Of all its parts.
+    /// Bytes of all parts.
     pub(crate) bytes: i64,
 }
 
-/// What is there.
+/// Numbers and sizes of the rows in a database.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Extent {
-    /// The newest.
+pub(crate) struct LogState {
+    /// Newest complete snapshot.
     pub(crate) snapshot: Option<Snapshot>,
-    /// The last commit; 0 when there is none.
+    /// Last commit; 0 in a new database.
     pub(crate) last_seq: i64,
-    /// The last part of any snapshot, ended or not.
+    /// Last part of any snapshot, complete or not.
     pub(crate) last_part: i64,
-    /// Of the log that the newest snapshot does not replace.
+    /// Bytes of the log that the newest snapshot does not replace.
     pub(crate) log_bytes: i64,
 }
 
-impl Extent {
-    /// The first commit that is of use.
+impl LogState {
+    /// Returns the first commit that must be read.
     pub(crate) fn first_seq(&self) -> i64 {
         self.snapshot.map_or(1, |snapshot| snapshot.seq)
     }
 
-    /// Judges the whole file, and what was acknowledged against what is there.
-    pub(crate) fn read(
+    /// Checks the whole file, and that the log contains the last acknowledged commit.
+    pub(crate) fn read_checked(
         db: &Connection,
         path: &Path,
         acknowledged: Option<i64>,
     ) -> Result<Self, OpenError> {
-        let of_sqlite = |error| OpenError::of_sqlite(path, error);
+        let from_sqlite = |error| OpenError::from_sqlite(path, error);
         let check: String =
-            db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(of_sqlite)?;
+            db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(from_sqlite)?;
         if check != "ok" {
             return Err(OpenError::damaged(path, check));
         }
-        let extent = Self::query(db).map_err(of_sqlite)?;
-        if extent.snapshot.is_some() && extent.last_seq < extent.first_seq() {
-            let what =
-                format!("the log has no commit {}, with which it begins", extent.first_seq());
+        let state = Self::query(db).map_err(from_sqlite)?;
+        if state.snapshot.is_some() && state.last_seq < state.first_seq() {
+            let what = format!("commit {}, the first of the log, is missing", state.first_seq());
             return Err(OpenError::damaged(path, what));
         }
-        let last = extent.last_seq;
+        let last = state.last_seq;
         match acknowledged {
             Some(acknowledged) if acknowledged > last => Err(OpenError::Incomplete {
                 path: path.to_owned(),
@@ -69,7 +68,7 @@ impl Extent {
                 last,
                 acknowledged,
             }),
-            _ => Ok(extent),
+            _ => Ok(state),
         }
     }
 
@@ -88,46 +87,46 @@ impl Extent {
                 },
             )
             .optional()?;
-        let mut extent = Self { snapshot, ..Self::default() };
-        extent.last_seq =
+        let mut state = Self { snapshot, ..Self::default() };
+        state.last_seq =
             db.query_row("SELECT ifnull(max(seq), 0) FROM log", [], |row| row.get(0))?;
-        extent.last_part =
+        state.last_part =
             db.query_row("SELECT ifnull(max(part), 0) FROM snapshot", [], |row| row.get(0))?;
-        extent.log_bytes = db.query_row(
+        state.log_bytes = db.query_row(
             "SELECT ifnull(sum(length(records)), 0) FROM log WHERE seq >= ?1",
-            [extent.first_seq()],
+            [state.first_seq()],
             |row| row.get(0),
         )?;
-        Ok(extent)
+        Ok(state)
     }
 }
 
-/// How far reading has got.
+/// Position of a reader in the snapshot and the log.
 pub(crate) struct Cursor {
-    id: Id,
+    id: JournalId,
     path: PathBuf,
-    /// The next part, and the last.
+    /// Next and last part of the snapshot.
     parts: Option<(i64, i64)>,
     next_seq: i64,
     last_seq: i64,
 }
 
 impl Cursor {
-    pub(crate) fn new(path: &Path, id: Id, extent: &Extent) -> Self {
+    pub(crate) fn new(path: &Path, id: JournalId, state: &LogState) -> Self {
         Self {
             id,
             path: path.to_owned(),
-            parts: extent.snapshot.map(|snapshot| (snapshot.first, snapshot.last)),
-            next_seq: extent.first_seq(),
-            last_seq: extent.last_seq,
+            parts: state.snapshot.map(|snapshot| (snapshot.first, snapshot.last)),
+            next_seq: state.first_seq(),
+            last_seq: state.last_seq,
         }
     }
 
-    /// The next records; `None` when there are no more.
+    /// Returns the next records; `None` at the end.
     pub(crate) fn next(&mut self, db: &Connection) -> Result<Option<Vec<Record>>, OpenError> {
         if let Some((next, last)) = self.parts {
             if next <= last {
-                let (records, next) = self.rows(db, Kind::Part, next, last)?;
+                let (records, next) = self.rows(db, RowKind::Part, next, last)?;
                 self.parts = Some((next, last));
                 return Ok(Some(records));
             }
@@ -136,52 +135,53 @@ impl Cursor {
         if self.next_seq > self.last_seq {
             return Ok(None);
         }
-        let (records, next) = self.rows(db, Kind::Log, self.next_seq, self.last_seq)?;
+        let (records, next) = self.rows(db, RowKind::Log, self.next_seq, self.last_seq)?;
         self.next_seq = next;
         Ok(Some(records))
     }
 
-    /// A portion of the rows from one to another, and the number of the row after it.
+    /// Reads rows from `first` on, up to [`PORTION_BYTES`] and not beyond `last`. Returns their
+    /// records and the number of the next row.
     fn rows(
         &self,
         db: &Connection,
-        kind: Kind,
+        kind: RowKind,
         first: i64,
         last: i64,
     ) -> Result<(Vec<Record>, i64), OpenError> {
         let (table, key) = match kind {
-            Kind::Part => ("snapshot", "part"),
+            RowKind::Part => ("snapshot", "part"),
             _ => ("log", "seq"),
         };
-        let of_sqlite = |error| OpenError::of_sqlite(&self.path, error);
+        let from_sqlite = |error| OpenError::from_sqlite(&self.path, error);
         let damaged = |number: i64, what: &str| {
             OpenError::damaged(&self.path, format!("{key} {number} of table {table} {what}"))
         };
         let select = format!(
             "SELECT {key}, records FROM {table} WHERE {key} BETWEEN ?1 AND ?2 ORDER BY {key}"
         );
-        let mut statement = db.prepare_cached(&select).map_err(of_sqlite)?;
-        let mut rows = statement.query([first, last]).map_err(of_sqlite)?;
+        let mut statement = db.prepare_cached(&select).map_err(from_sqlite)?;
+        let mut rows = statement.query([first, last]).map_err(from_sqlite)?;
         let (mut records, mut next, mut bytes) = (Vec::new(), first, 0);
         while bytes < PORTION_BYTES && next <= last {
-            let Some(row) = rows.next().map_err(of_sqlite)? else {
+            let Some(row) = rows.next().map_err(from_sqlite)? else {
                 return Err(damaged(next, "is missing"));
             };
-            if row.get::<_, i64>(0).map_err(of_sqlite)? != next {
+            if row.get::<_, i64>(0).map_err(from_sqlite)? != next {
                 return Err(damaged(next, "is missing"));
             }
-            let value = row.get_ref(1).map_err(of_sqlite)?;
-            let blob = value.as_blob().map_err(|_| damaged(next, "is no blob"))?;
+            let value = row.get_ref(1).map_err(from_sqlite)?;
+            let blob = value.as_blob().map_err(|_| damaged(next, "is not a blob"))?;
             bytes += blob.len();
             let blob = self
                 .id
-                .open(kind, next, blob)
-                .ok_or_else(|| damaged(next, "belongs elsewhere or is not what was written"))?;
+                .unseal(kind, next, blob)
+                .ok_or_else(|| damaged(next, "belongs elsewhere or was changed"))?;
             records.extend(decode_records(blob).map_err(|error| match error {
                 RecordsError::Later(format) => {
                     OpenError::Later { path: self.path.clone(), found: format.into(), known: 1 }
                 }
-                _ => damaged(next, "is not what was written"),
+                _ => damaged(next, "was changed"),
             })?);
             next += 1;
         }

@@ -1,4 +1,4 @@
-//! The database: its form, and how it is opened.
+//! Schema and settings of the database, and opening it.
 
 use std::io;
 use std::path::Path;
@@ -8,31 +8,34 @@ use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::OpenError;
-use crate::guard;
-use crate::seal::Id;
+use crate::files;
+use crate::row_seal::JournalId;
 
-/// What is in the header of the database of a journal: "sSto".
+/// Application id in the header of a journal's database: "sSto".
 const APPLICATION: i64 = 0x7353_746f;
 
-/// The version of this form. One that is later is refused.
+/// Version of the schema. A database with a later version is refused.
 const FORMAT: i64 = 1;
 
-/// A row of `log` is a commit, without gaps in `seq`; it has what [`encode_records`] makes of its records, which may be
-/// none, and a seal. The rows of `snapshot` are parts. A snapshot is one with its row in `snapshots`: the parts from `first` to `last`,
-/// and then the log from `seq` on.
+/// Tables of a journal:
+///
+/// - `journal` has one row, the [`JournalId`] of the journal. It is part of the seal of each row.
+/// - A row of `log` is a commit: its records as [`encode_records`] writes them, which may be an
+///   empty list, and a seal. `seq` has no gaps.
+/// - A row of `snapshot` is one part of a snapshot, encoded and sealed in the same way.
+/// - A row of `snapshots` is a complete snapshot: the parts from `first` to `last`, continued by
+///   the log from `seq` on.
 ///
 /// [`encode_records`]: statestore_proto::store::encode_records
-///
-/// The one row of `journal` is its [`Id`], with which rows are sealed.
 const TABLES: [&str; 4] = [
     "CREATE TABLE journal (id INTEGER NOT NULL) STRICT",
     "CREATE TABLE log (seq INTEGER PRIMARY KEY, records BLOB NOT NULL) STRICT",
     "CREATE TABLE snapshot (part INTEGER PRIMARY KEY, records BLOB NOT NULL) STRICT",
-    "CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL, \
-     bytes INTEGER NOT NULL) STRICT",
+    "CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, first INTEGER NOT NULL, \
+     last INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT",
 ];
 
-/// A commit is safe when it returns, and never runs a checkpoint.
+/// With these settings a commit is durable when it returns, and never runs a checkpoint.
 const SETTINGS: &str = "
     PRAGMA synchronous = FULL;
     PRAGMA fullfsync = ON;
@@ -42,31 +45,32 @@ const SETTINGS: &str = "
     PRAGMA cell_size_check = ON;
 ";
 
-/// Bytes of records that a new database has room for, and SQLite's log with it.
-const ROOM: i64 = 4 << 20;
+/// Bytes that are preallocated in a new database and in its log.
+const PREALLOCATED_BYTES: i64 = 4 << 20;
 
-/// Opens the database to write it, and makes it if it is missing.
+/// Opens the database for writing; creates it if it is missing.
 pub(crate) fn open(path: &Path) -> Result<Connection, OpenError> {
-    // SQLite gives its other files the rights of this one. It is opened only where it is missing: closing it would end the
-    // locks that SQLite has on it elsewhere in this process.
-    match guard::private().write(true).create_new(true).open(path) {
+    // SQLite creates its other files with the permissions of this one. An existing database must
+    // not be opened here: closing it would release the locks that SQLite holds on it elsewhere in
+    // this process.
+    match files::private_options().write(true).create_new(true).open(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(OpenError::of_io(path, error));
+            return Err(OpenError::from_io(path, error));
         }
         _ => {}
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = connect(path, flags)?;
-    let of_sqlite = |error| OpenError::of_sqlite(path, error);
-    let (application, format) = header(&db).map_err(of_sqlite)?;
-    let is_new = application == 0 && format == 0 && is_empty(&db).map_err(of_sqlite)?;
+    let from_sqlite = |error| OpenError::from_sqlite(path, error);
+    let (application, format) = header(&db).map_err(from_sqlite)?;
+    let is_new = application == 0 && format == 0 && is_empty(&db).map_err(from_sqlite)?;
     if !is_new {
-        judge(&db, path, application, format)?;
+        check_header(&db, path, application, format)?;
     }
     let prepare = || {
         db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
         db.execute_batch(SETTINGS)?;
-        // The end of a process and its crash leave the same: the log stays as it is, at the size it has.
+        // A regular exit leaves the same files as a crash: the log keeps its contents and its size.
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         if is_new {
             db.execute_batch(&format!(
@@ -74,35 +78,36 @@ pub(crate) fn open(path: &Path) -> Result<Connection, OpenError> {
                  PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT}; COMMIT",
                 TABLES.join(";")
             ))?;
-            make_room(&db)?;
+            preallocate(&db)?;
         }
         Ok(())
     };
-    prepare().map_err(of_sqlite)?;
+    prepare().map_err(from_sqlite)?;
     Ok(db)
 }
 
-/// Lets both files have the size that they soon have: a commit that makes a file longer takes a flush more.
-fn make_room(db: &Connection) -> rusqlite::Result<()> {
+/// Extends both files to the size that they soon reach: a commit that makes a file longer needs
+/// another flush.
+fn preallocate(db: &Connection) -> rusqlite::Result<()> {
     let part = "INSERT INTO snapshot (part, records) VALUES (1, zeroblob(?1))";
-    db.execute(part, [ROOM])?;
+    db.execute(part, [PREALLOCATED_BYTES])?;
     db.execute("DELETE FROM snapshot", [])?;
     db.wal_checkpoint_v2(Some("main"), CheckpointMode::PASSIVE)?;
     Ok(())
 }
 
-/// Opens a database that is there, to read it; another process may have it.
+/// Opens an existing database for reading. Another process may be writing it.
 pub(crate) fn open_to_read(path: &Path) -> Result<Connection, OpenError> {
     let db = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    let of_sqlite = |error| OpenError::of_sqlite(path, error);
-    let (application, format) = header(&db).map_err(of_sqlite)?;
-    judge(&db, path, application, format)?;
-    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(of_sqlite)?;
+    let from_sqlite = |error| OpenError::from_sqlite(path, error);
+    let (application, format) = header(&db).map_err(from_sqlite)?;
+    check_header(&db, path, application, format)?;
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(from_sqlite)?;
     Ok(db)
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
-    Connection::open_with_flags(path, flags).map_err(|error| OpenError::of_sqlite(path, error))
+    Connection::open_with_flags(path, flags).map_err(|error| OpenError::from_sqlite(path, error))
 }
 
 fn header(db: &Connection) -> rusqlite::Result<(i64, i64)> {
@@ -115,41 +120,47 @@ fn is_empty(db: &Connection) -> rusqlite::Result<bool> {
     db.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))
 }
 
-fn judge(db: &Connection, path: &Path, application: i64, format: i64) -> Result<(), OpenError> {
+fn check_header(
+    db: &Connection,
+    path: &Path,
+    application: i64,
+    format: i64,
+) -> Result<(), OpenError> {
     match (application, format) {
-        (APPLICATION, FORMAT) => judge_tables(db, path),
+        (APPLICATION, FORMAT) => check_schema(db, path),
         (APPLICATION, later) if later > FORMAT => {
             Err(OpenError::Later { path: path.to_owned(), found: later, known: FORMAT })
         }
         (APPLICATION, format) => {
-            Err(OpenError::damaged(path, format!("there is no format {format}")))
+            Err(OpenError::damaged(path, format!("format {format} does not exist")))
         }
         _ => Err(OpenError::Foreign(path.to_owned())),
     }
 }
 
-/// A trigger would do more than was asked for.
-fn judge_tables(db: &Connection, path: &Path) -> Result<(), OpenError> {
+/// Checks that the schema contains exactly the tables of a journal. A trigger, for example, could
+/// change records.
+fn check_schema(db: &Connection, path: &Path) -> Result<(), OpenError> {
     let tables = || -> rusqlite::Result<Vec<Option<String>>> {
         db.prepare("SELECT sql FROM sqlite_schema ORDER BY name")?
             .query_map([], |row| row.get(0))?
             .collect()
     };
-    let tables = tables().map_err(|error| OpenError::of_sqlite(path, error))?;
+    let tables = tables().map_err(|error| OpenError::from_sqlite(path, error))?;
     if tables.iter().map(Option::as_deref).eq(TABLES.map(Some)) {
         return Ok(());
     }
-    Err(OpenError::damaged(path, "it has other tables than a journal has, or more than tables"))
+    Err(OpenError::damaged(path, "its schema is not that of a journal"))
 }
 
-/// The number of the journal.
-pub(crate) fn id(db: &Connection, path: &Path) -> Result<Id, OpenError> {
-    let of_sqlite = |error| OpenError::of_sqlite(path, error);
+/// Reads the id of the journal.
+pub(crate) fn read_id(db: &Connection, path: &Path) -> Result<JournalId, OpenError> {
+    let from_sqlite = |error| OpenError::from_sqlite(path, error);
     let ids: Result<Vec<i64>, _> = db
         .prepare("SELECT id FROM journal")
         .and_then(|mut select| select.query_map([], |row| row.get(0))?.collect());
-    match ids.map_err(of_sqlite)?[..] {
-        [id] => Ok(Id(id)),
-        _ => Err(OpenError::damaged(path, "it does not say which journal it is")),
+    match ids.map_err(from_sqlite)?[..] {
+        [id] => Ok(JournalId(id)),
+        _ => Err(OpenError::damaged(path, "the id of the journal is missing")),
     }
 }

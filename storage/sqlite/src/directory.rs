@@ -1,41 +1,41 @@
-//! The directory of a journal: what is in it, and who has it.
+//! Directory of a journal: creation, lock and paths.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::OpenError;
-use crate::files::{DATABASE, LOCK, LOG, MARK};
-use crate::guard;
+use crate::file_checks;
+use crate::files::{self, DATABASE, LOCK, LOG, MARK};
 
-/// A directory that nobody else has while this lives.
+/// A directory that this value locks for exclusive use until it is dropped.
 pub(crate) struct Directory {
     path: PathBuf,
     lock: File,
 }
 
 impl Drop for Directory {
-    /// Unlocks explicitly. Closing the file would not be enough: a child process that another thread
-    /// has forked shares the lock until it executes its program.
+    /// Unlocks explicitly. Closing the file would not be enough: a child process that another
+    /// thread has forked shares the lock until it executes its program.
     fn drop(&mut self) {
         let _ = self.lock.unlock();
     }
 }
 
 impl Directory {
-    /// Makes it if it is missing, for this user alone.
-    pub(crate) fn claim(path: &Path) -> Result<Self, OpenError> {
+    /// Locks the directory. Creates it if it is missing, with access for this user only.
+    pub(crate) fn lock(path: &Path) -> Result<Self, OpenError> {
         create(path)?;
-        guard::judge(path)?;
+        file_checks::check_files(path)?;
         let file = path.join(LOCK);
-        let of_lock = |error| OpenError::of_io(&file, error);
-        let mut lock = guard::private()
+        let lock_error = |error| OpenError::from_io(&file, error);
+        let mut lock = files::private_options()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .open(&file)
-            .map_err(of_lock)?;
+            .map_err(lock_error)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -46,7 +46,7 @@ impl Directory {
                 };
                 return Err(OpenError::InUse { dir: path.to_owned(), pid });
             }
-            Err(TryLockError::Error(error)) => return Err(of_lock(error)),
+            Err(TryLockError::Error(error)) => return Err(lock_error(error)),
         }
         let pid = std::process::id();
         let write = |lock: &mut File| {
@@ -56,7 +56,7 @@ impl Directory {
         };
         // From here on, an error unlocks the directory too.
         let mut directory = Self { path: path.to_owned(), lock };
-        write(&mut directory.lock).map_err(of_lock)?;
+        write(&mut directory.lock).map_err(lock_error)?;
         Ok(directory)
     }
 
@@ -72,58 +72,64 @@ impl Directory {
         self.path.join(MARK)
     }
 
-    /// Makes safe what a process that was killed has written and not synced: it is read as if it were, and answers may
-    /// come of it. The database itself need not be, since what is not synced of that is in its log too; closing it would
-    /// end the locks that SQLite has on it elsewhere in this process.
+    /// Syncs the log, which a killed process may have written without syncing it. Loading reads
+    /// those commits, and responses can depend on them.
+    ///
+    /// The database needs no sync, because its unsynced pages are still in the log. It must not be
+    /// opened here: closing it would release the locks that SQLite holds on it elsewhere in this
+    /// process.
     pub(crate) fn sync(&self) -> Result<(), OpenError> {
         let log = self.path.join(LOG);
         match OpenOptions::new().read(true).write(true).open(&log) {
-            Ok(file) => file.sync_data().map_err(|error| OpenError::of_io(&log, error))?,
+            Ok(file) => file.sync_data().map_err(|error| OpenError::from_io(&log, error))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(OpenError::of_io(&log, error)),
+            Err(error) => return Err(OpenError::from_io(&log, error)),
         }
-        sync(&self.path).map_err(|error| OpenError::of_io(&self.path, error))
+        sync(&self.path).map_err(|error| OpenError::from_io(&self.path, error))
     }
 }
 
-/// Where the database of a directory is that has one.
+/// Returns the path of the database in an existing directory.
+///
+/// # Errors
+/// [`OpenError::Missing`] if the directory or the database does not exist.
 pub(crate) fn existing(dir: &Path) -> Result<PathBuf, OpenError> {
     let meta = fs::metadata(dir).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => OpenError::Missing(dir.to_owned()),
-        _ => OpenError::of_io(dir, error),
+        _ => OpenError::from_io(dir, error),
     })?;
     if !meta.is_dir() {
         return Err(OpenError::NotADirectory(dir.to_owned()));
     }
-    guard::judge(dir)?;
+    file_checks::check_files(dir)?;
     let database = dir.join(DATABASE);
     match fs::metadata(&database) {
         Ok(_) => Ok(database),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(OpenError::Missing(dir.to_owned()))
         }
-        Err(error) => Err(OpenError::of_io(&database, error)),
+        Err(error) => Err(OpenError::from_io(&database, error)),
     }
 }
 
-/// Makes a directory, for this user alone, that survives a power cut.
+/// Creates a directory, with access for this user only, and makes its name durable.
 pub(crate) fn create(path: &Path) -> Result<(), OpenError> {
     match fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Ok(()),
         Ok(_) => return Err(OpenError::NotADirectory(path.to_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(OpenError::of_io(path, error)),
+        Err(error) => return Err(OpenError::from_io(path, error)),
     }
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path).map_err(|error| OpenError::of_io(path, error))?;
+    builder.create(path).map_err(|error| OpenError::from_io(path, error))?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    sync(parent.unwrap_or_else(|| Path::new("."))).map_err(|error| OpenError::of_io(path, error))
+    sync(parent.unwrap_or_else(|| Path::new("."))).map_err(|error| OpenError::from_io(path, error))
 }
 
-/// Makes the names in a directory safe.
+/// Makes the names in a directory durable.
 pub(crate) fn sync(dir: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
 }
@@ -133,16 +139,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directory_can_be_claimed_again_while_a_forked_child_still_has_the_lock_file_open() {
+    fn directory_can_be_locked_again_while_a_forked_child_still_has_the_lock_file_open() {
         let dir =
             std::env::temp_dir().join(format!("statestore-sqlite-claim-{}", std::process::id()));
-        let first = Directory::claim(&dir).unwrap();
-        assert!(matches!(Directory::claim(&dir), Err(OpenError::InUse { .. })));
+        let first = Directory::lock(&dir).unwrap();
+        assert!(matches!(Directory::lock(&dir), Err(OpenError::InUse { .. })));
         // A duplicate shares the lock, as the file of a forked child does.
-        let of_child = first.lock.try_clone().unwrap();
+        let child_file = first.lock.try_clone().unwrap();
         drop(first);
-        drop(Directory::claim(&dir).unwrap());
-        drop(of_child);
+        drop(Directory::lock(&dir).unwrap());
+        drop(child_file);
         fs::remove_dir_all(&dir).unwrap();
     }
 }

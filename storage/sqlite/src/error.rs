@@ -1,4 +1,4 @@
-//! What goes wrong with a directory, as whoever runs the store should read it.
+//! Errors of opening, reading and writing a journal's directory, with texts for operators.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,80 +6,117 @@ use std::path::{Path, PathBuf};
 use rusqlite::ErrorCode;
 use statestore_tokio::JournalError;
 
-/// Why a directory cannot be opened, read, copied or written. No text of it holds a key or a value.
+/// Reason why a directory cannot be opened, read, copied or written. The texts contain neither
+/// keys nor values.
 ///
-/// After any of them what was committed is what it was.
+/// Commits from before the error stay unchanged, except after [`Replaced`](Self::Replaced).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another journal has it.
-    #[error("{} is in use by {}: end that process, or take another directory", dir.display(), process(*.pid))]
+    /// Another journal has locked the directory.
+    #[error(
+        "cannot open {}: {} is using it; stop that process, or choose another directory",
+        dir.display(),
+        process(*.pid)
+    )]
     InUse {
-        /// The directory.
+        /// Directory.
         dir: PathBuf,
-        /// The process that has it, where it could be read.
+        /// Process that has locked the directory, if its id could be read.
         pid: Option<u32>,
     },
-    /// There is something else.
-    #[error("{} is not a directory: take another path, or move the file away", .0.display())]
+    /// The path is not a directory.
+    #[error(
+        "cannot open {}: it is not a directory; choose another path, or move the file away",
+        .0.display()
+    )]
     NotADirectory(PathBuf),
-    /// There is no journal to be read.
-    #[error("{} has no journal in it: look for a directory with a file {}", .0.display(), crate::files::DATABASE)]
+    /// The directory to read does not exist or contains no journal.
+    #[error(
+        "{} has no journal in it: choose a directory that contains the file {}",
+        .0.display(),
+        crate::files::DATABASE
+    )]
     Missing(PathBuf),
-    /// A journal is not to be written over.
-    #[error("{} is there already: take a path where nothing is", .0.display())]
+    /// The target of a backup exists. It is not overwritten.
+    #[error("cannot write to {}: it already exists; choose another path", .0.display())]
     Exists(PathBuf),
-    /// It cannot be written, or not even read.
-    #[error("{} cannot be opened: give this user the right to read and write it, and see that it is not mounted read-only", .0.display())]
+    /// The file or directory is not readable or not writable.
+    #[error(
+        "cannot open {}: it is not readable or not writable; allow this user to read and write it, \
+         and check that its file system is not mounted read-only",
+        .0.display()
+    )]
     ReadOnly(PathBuf),
     /// The disk is full.
-    #[error("no space is left for {}: make room on that disk and start again", .0.display())]
+    #[error("cannot write {}: its disk is full; free space and start again", .0.display())]
     Full(PathBuf),
-    /// A later version of this crate has written it.
-    #[error("{} has format {found}, and this version knows {known}: use the version that wrote it, or a later one", path.display())]
+    /// A later version of this crate has written the file.
+    #[error(
+        "cannot read {}: it has format {found}, and this version supports {known}; use the version \
+         that wrote it, or a later one",
+        path.display()
+    )]
     Later {
-        /// The file.
+        /// File.
         path: PathBuf,
-        /// Its format.
+        /// Format of the file.
         found: i64,
-        /// The latest that is known here.
+        /// Latest format that this version supports.
         known: i64,
     },
-    /// It is another program's.
-    #[error("{} is not a journal of a store: take another directory", .0.display())]
+    /// Another program has written the file.
+    #[error(
+        "cannot open {}: it is not a journal of a state store; choose another directory",
+        .0.display()
+    )]
     Foreign(PathBuf),
-    /// It is not what was written. Nothing of it is used.
-    #[error("{} is damaged: {what}. Put a backup in its place, or restore a dump to a new directory", path.display())]
+    /// The contents differ from those that were written. None of them are used.
+    #[error(
+        "{} is damaged: {what}; put a backup in its place, or restore a dump to a new directory",
+        path.display()
+    )]
     Damaged {
-        /// The file.
+        /// File.
         path: PathBuf,
-        /// What of it, and where.
+        /// Kind and place of the damage.
         what: String,
     },
-    /// The end of its log is missing. Nothing of it is used.
-    #[error("{} has commits up to {last}, and commit {acknowledged} was acknowledged: put a backup in its place, or restore a dump to a new directory; to go on without what came between, delete {}", path.display(), mark.display())]
+    /// The end of the log is missing. None of its commits are used.
+    #[error(
+        "{} is incomplete: it ends with commit {last}, but commit {acknowledged} was acknowledged; \
+         put a backup in its place, or restore a dump to a new directory, or delete {} to continue \
+         without the missing commits",
+        path.display(),
+        mark.display()
+    )]
     Incomplete {
-        /// The file.
+        /// Database file.
         path: PathBuf,
-        /// The file that says what was acknowledged.
+        /// File that contains the number of the last acknowledged commit.
         mark: PathBuf,
-        /// The last commit that is there.
+        /// Last commit in the log.
         last: i64,
-        /// The last that was acknowledged.
+        /// Last acknowledged commit.
         acknowledged: i64,
     },
-    /// Somebody has removed it, put another in its place or cut it while it was in use. What was answered before may be lost.
-    #[error("{} was removed, replaced or cut while it was in use, and nothing is written any more: start again with what is there, with a backup, or with a dump that is restored to a new directory", .0.display())]
+    /// The file was removed, replaced or truncated while it was in use. Acknowledged commits may
+    /// be lost.
+    #[error(
+        "cannot write {}: it was removed, replaced or truncated while it was in use; start again \
+         with the present files, with a backup, or with a dump restored to a new directory",
+        .0.display()
+    )]
     Replaced(PathBuf),
-    /// Where a file belongs is something else, or a link.
-    #[error("{} is not a file: move it away", .0.display())]
+    /// A file of the journal is not a regular file, for example a symbolic link.
+    #[error("cannot open {}: it is not a regular file; move it away", .0.display())]
     NotAFile(PathBuf),
-    /// The system refuses something else.
-    #[error("{}: {source}: see what is wrong with that disk and start again", path.display())]
+    /// Any other error of the system.
+    #[error("cannot access {}: {source}; check the disk and start again", path.display())]
     Io {
-        /// The file or directory.
+        /// File or directory.
         path: PathBuf,
-        /// What it says.
+        /// Error of the system or of SQLite.
         source: io::Error,
     },
 }
@@ -90,12 +127,12 @@ fn process(pid: Option<u32>) -> String {
 
 impl OpenError {
     pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {
-        // SQLite writes lines.
+        // SQLite's texts can have several lines.
         let what = what.into().split_whitespace().collect::<Vec<_>>().join(" ");
         Self::Damaged { path: path.to_owned(), what }
     }
 
-    pub(crate) fn of_io(path: &Path, source: io::Error) -> Self {
+    pub(crate) fn from_io(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full(path),
@@ -107,7 +144,7 @@ impl OpenError {
         }
     }
 
-    pub(crate) fn of_sqlite(path: &Path, error: rusqlite::Error) -> Self {
+    pub(crate) fn from_sqlite(path: &Path, error: rusqlite::Error) -> Self {
         let owned = path.to_owned();
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => Self::Full(owned),
@@ -116,7 +153,7 @@ impl OpenError {
             }
             Some(ErrorCode::DatabaseCorrupt) => Self::damaged(path, error.to_string()),
             Some(ErrorCode::NotADatabase) => {
-                Self::damaged(path, "it does not begin as a database does")
+                Self::damaged(path, "it does not begin like a database")
             }
             _ => Self::Io { path: owned, source: io::Error::other(error) },
         }

@@ -1,12 +1,22 @@
-//! The names of the files in a journal's directory.
+//! Names and permissions of the files in a journal's directory.
 
-/// The database, in which all records are; its log has the same name and `-wal`.
+use std::fs::{File, OpenOptions};
+
+/// Database with all records.
 pub(crate) const DATABASE: &str = "records.db";
-/// SQLite's log of it.
+/// Write-ahead log of the database.
 pub(crate) const LOG: &str = "records.db-wal";
-/// Which commits were acknowledged.
+/// Number of the last acknowledged commit.
 pub(crate) const MARK: &str = "acknowledged";
-/// What SQLite's processes share.
+/// Shared memory of the processes that have the database open.
 pub(crate) const SHARED: &str = "records.db-shm";
-/// Whose lock says that the directory is in use, and whose text says by whom.
+/// Locked while the directory is in use. Contains the id of the process that uses it.
 pub(crate) const LOCK: &str = "lock";
+
+/// Returns options that create a file with access for this user only.
+pub(crate) fn private_options() -> OpenOptions {
+    let mut options = File::options();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}

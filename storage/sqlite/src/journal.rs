@@ -1,4 +1,4 @@
-//! The journal, and the thread that does what blocks.
+//! The journal and its thread, which executes the blocking operations.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,10 +12,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::directory::Directory;
 use crate::error::OpenError;
-use crate::space::Space;
+use crate::free_space::FreeSpace;
 use crate::writer::Writer;
 
-/// Jobs that wait for the thread: a journal is asked one thing at a time, so this is one that was given up, at most.
+/// Capacity of the thread's queue. The service waits for each job, so a second job can only be
+/// queued after the caller has dropped the future of the first.
 const JOBS_MAX: usize = 1;
 
 enum Job {
@@ -23,66 +24,68 @@ enum Job {
     Commit(Commit, oneshot::Sender<Result<(), OpenError>>),
 }
 
-/// A journal in a directory. See the [crate's documentation](crate).
+/// A journal in a directory. See the [crate documentation](crate).
 ///
-/// A thread of its own does what blocks, so it may be used on any runtime. A commit that is given up while it is awaited
-/// is written or not, as a whole; one that was answered is safe. Dropping the journal waits until the thread is done with
-/// what it does, which is one commit at most, and gives the directory back.
+/// Blocking operations run on a separate thread, so any runtime can be used. A commit that has
+/// returned is durable. A commit whose future is dropped is written as a whole or not at all.
+/// Dropping the journal waits for the current job of the thread, at most one commit, and unlocks
+/// the directory.
 pub struct SqliteJournal {
     jobs: Option<mpsc::Sender<Job>>,
     wants_snapshot: Arc<AtomicBool>,
-    space: Arc<Space>,
+    space: Arc<FreeSpace>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl SqliteJournal {
-    /// Opens the journal in this directory, which nobody else may have; makes both if they are missing, the directory
-    /// for this user alone. Reads the whole file once, so it blocks for as long as that takes.
+    /// Opens the journal in this directory and locks the directory. Creates both if they are
+    /// missing; the directory with access for this user only. Blocks while it reads the whole
+    /// database once.
     ///
     /// # Errors
-    /// [`OpenError`], with what is to be done. Nothing was changed then.
+    /// [`OpenError`], whose text contains the remedy. An existing journal is unchanged.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, OpenError> {
         let dir = dir.as_ref();
-        let mut writer = Writer::open(Directory::claim(dir)?)?;
+        let mut writer = Writer::open(Directory::lock(dir)?)?;
         let wants_snapshot = Arc::new(AtomicBool::new(writer.wants_snapshot()));
-        let space = Arc::new(Space::new(dir, writer.reusable_bytes()));
-        let (its, its_space) = (Arc::clone(&wants_snapshot), Arc::clone(&space));
+        let space = Arc::new(FreeSpace::new(dir, writer.reusable_bytes()));
+        let (thread_wants, thread_space) = (Arc::clone(&wants_snapshot), Arc::clone(&space));
         let (jobs, mut queue) = mpsc::channel(JOBS_MAX);
         let thread = thread::Builder::new()
             .name("statestore-journal".to_owned())
             .spawn(move || {
                 while let Some(job) = queue.blocking_recv() {
-                    work(&mut writer, job, &its, &its_space);
+                    execute(&mut writer, job, &thread_wants, &thread_space);
                 }
             })
-            .map_err(|error| OpenError::of_io(dir, error))?;
+            .map_err(|error| OpenError::from_io(dir, error))?;
         Ok(Self { jobs: Some(jobs), wants_snapshot, space, thread: Some(thread) })
     }
 
-    async fn ask<T>(
+    async fn run<T>(
         &self,
         job: impl FnOnce(oneshot::Sender<Result<T, OpenError>>) -> Job,
     ) -> Result<T, JournalError> {
-        let (answer, answered) = oneshot::channel();
-        let gone = || JournalError::new("the thread of the journal has ended: start again");
-        let jobs = self.jobs.as_ref().ok_or_else(gone)?;
-        jobs.send(job(answer)).await.map_err(|_| gone())?;
-        Ok(answered.await.map_err(|_| gone())??)
+        let (sender, receiver) = oneshot::channel();
+        let has_ended = || JournalError::new("journal failed: its thread has ended; start again");
+        let jobs = self.jobs.as_ref().ok_or_else(has_ended)?;
+        jobs.send(job(sender)).await.map_err(|_| has_ended())?;
+        Ok(receiver.await.map_err(|_| has_ended())??)
     }
 }
 
-fn work(writer: &mut Writer, job: Job, wants_snapshot: &AtomicBool, space: &Space) {
+fn execute(writer: &mut Writer, job: Job, wants_snapshot: &AtomicBool, space: &FreeSpace) {
     match job {
-        Job::Load(answer) => {
-            let _ = answer.send(writer.load());
+        Job::Load(sender) => {
+            let _ = sender.send(writer.load());
         }
-        Job::Commit(commit, answer) => {
+        Job::Commit(commit, sender) => {
             let result = writer.commit(&commit);
             wants_snapshot.store(writer.wants_snapshot(), Ordering::Release);
             space.set_reusable(writer.reusable_bytes());
-            let is_safe = result.is_ok();
-            let _ = answer.send(result);
-            if is_safe {
+            let is_durable = result.is_ok();
+            let _ = sender.send(result);
+            if is_durable {
                 writer.after_commit();
             }
         }
@@ -91,11 +94,11 @@ fn work(writer: &mut Writer, job: Job, wants_snapshot: &AtomicBool, space: &Spac
 
 impl Journal for SqliteJournal {
     async fn load(&mut self) -> Result<Option<Vec<Record>>, JournalError> {
-        self.ask(Job::Load).await
+        self.run(Job::Load).await
     }
 
     async fn commit(&mut self, commit: Commit) -> Result<(), JournalError> {
-        self.ask(|answer| Job::Commit(commit, answer)).await
+        self.run(|sender| Job::Commit(commit, sender)).await
     }
 
     fn wants_snapshot(&self) -> bool {

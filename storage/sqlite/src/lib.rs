@@ -1,4 +1,4 @@
-//! A journal for a state store: its records in a directory, with SQLite's write-ahead log as the log.
+//! Durable storage for a state store: a journal in a directory, written with SQLite.
 //!
 //! ```
 //! use statestore_sqlite::SqliteJournal;
@@ -16,58 +16,62 @@
 //! # }
 //! ```
 //!
-//! # What is kept
+//! # Storage
 //!
-//! The store has everything in memory, and asks the database for nothing until it starts again. So the database is a
-//! log: a row for each [`Commit`](statestore_tokio::service::Commit), the bytes of all its records, and a row for each part of a
-//! snapshot. A commit is one transaction, with `synchronous = FULL`: when it returns, it is safe whatever happens to the
-//! machine, as far as the disk keeps what it says that it has. What a snapshot replaces is removed with the commits that follow, some at
-//! a time.
+//! The store holds all keys in memory and reads the database only when it starts. The database is
+//! therefore a log: one row for each [`Commit`](statestore_tokio::service::Commit), with all its
+//! records, and one row for each part of a snapshot.
 //!
-//! | File | |
+//! A commit is one transaction with `synchronous = FULL`. When it returns, it survives a crash and
+//! a power cut, if the disk really stores what it reports as flushed. Rows that a snapshot replaces
+//! are removed with the commits that follow, some at a time.
+//!
+//! | File | Contents |
 //! |---|---|
-//! | `records.db` | the database; never shrinks, and uses again what is free in it |
-//! | `records.db-wal` | SQLite's log, written first; part of the data |
-//! | `records.db-shm` | of no use to another process, and none to a backup |
-//! | `acknowledged` | up to which commit was acknowledged |
-//! | `lock` | the process that has the directory |
+//! | `records.db` | database; never shrinks, and reuses its free space |
+//! | `records.db-wal` | SQLite's write-ahead log, written first; part of the data |
+//! | `records.db-shm` | SQLite's shared memory; not needed in a backup |
+//! | `acknowledged` | number of the last acknowledged commit |
+//! | `lock` | id of the process that uses the directory |
 //!
-//! # Bounds
+//! # Limits
 //!
-//! A new journal takes 8 MiB: both files have the size at once that they soon would have, since a file that grows takes a
-//! flush more. A snapshot is due when the log since the last one has more than 16 MiB and twice that snapshot. Until it is
-//! ended, both and what is written meanwhile are there.
-//!
-//! SQLite's log is copied into the database from 4 MiB on by a thread of its own, and then used again from its beginning.
-//! While commits follow each other without a pause, that thread never has all; the last 64 pages are then copied between
-//! two commits. From 64 MiB on a commit waits for the copy. Only a [`Reader`] or a [`backup`] that takes long makes it
-//! grow beyond that, by what is written meanwhile.
-//!
-//! The journal reports the free bytes of its disk, with those that are free in the database. With less than 64 MiB the
-//! service refuses durable writes, since the log itself may need that much.
-//!
-//! The thread that writes has one commit, and one more waits at most; both are as large as the store makes them.
+//! - A new journal takes 8 MiB. Both files get their usual size at once, because a commit that
+//!   makes a file longer needs another flush.
+//! - A snapshot is due when the log since the last one exceeds 16 MiB and twice the size of that
+//!   snapshot. Until the new snapshot is complete, the old one and the log stay on the disk.
+//! - When SQLite's log reaches 4 MiB, a separate thread copies it into the database, and SQLite
+//!   reuses it from its beginning. While commits follow each other without a pause, that thread
+//!   always lags; then the last 64 pages are copied between two commits. At 64 MiB a commit waits
+//!   for the copy. Beyond that, the log grows only while a [`Reader`] or a [`backup`] is open, by
+//!   the commits of that time.
+//! - The journal reports the free bytes of its disk plus those in the database. Below 64 MiB the
+//!   service refuses durable writes, because the log itself can need that much.
+//! - At most two commits are in memory, one of them waiting. The store determines their size.
 //!
 //! # Building
 //!
-//! Build with `LIBSQLITE3_FLAGS=-DHAVE_FDATASYNC=1` in the environment, or under `[env]` in `.cargo/config.toml`. SQLite
-//! does not look for `fdatasync` itself, and without it most commits take a second flush, for the times of its log. It is as
-//! safe either way. The example `measure` compares commits with those of other logs, on the disk that counts.
+//! Set `LIBSQLITE3_FLAGS=-DHAVE_FDATASYNC=1` in the environment, or under `[env]` in
+//! `.cargo/config.toml`. SQLite does not detect `fdatasync`, and without it most commits need a
+//! second flush, for the timestamps of the log file. Durability is the same in both cases. The
+//! example `measure` compares the speed of commits with that of other logs on your disk.
 //!
 //! # Damage
 //!
-//! A disk that fails once is not trusted again: after an error, of a commit or of the copying, nothing is written any more.
+//! After the first error of a commit or of the copying thread, nothing more is written.
 //!
-//! Rows have a checksum, are bound to their journal and to their place in it, and have numbers without gaps; the file is
-//! checked when it is opened. What is not right is refused and not repaired: put a [`backup`] in its place, or restore a dump
-//! to a new directory. Files that are removed, replaced or cut while they are in use are found with the next commit.
+//! Rows have a checksum, a seal that binds them to their journal and their place in it, and numbers
+//! without gaps. The database is checked when it is opened. Damaged files are refused and not
+//! repaired: put a [`backup`] in their place, or restore a dump to a new directory. Files that are
+//! removed, replaced or truncated while in use are detected by the next commit.
 //!
-//! A log that has lost its end is the hard case. SQLite takes the first frame of its log that is not right for the end:
-//! after a power cut that is a commit which was not answered, but a changed bit there, or a `-wal` that was deleted, would
-//! take acknowledged commits with it. They are missed by the number in `acknowledged`, which is written after each commit
-//! and not synced. So it may itself be late after a power cut, by as much as the system takes to write it, some 30
-//! seconds; damage that comes together with a power cut, and only to those commits, is not found. Without that file nothing is
-//! compared: delete it to go on with less.
+//! SQLite treats the first invalid frame of its log as the end of the log. After a power cut, this
+//! frame belongs to a commit that was not acknowledged. But a changed bit, or a deleted `-wal`
+//! file, would remove acknowledged commits in the same way. Opening detects this by the number in
+//! `acknowledged`, which is written after each commit and not synced. After a power cut this number
+//! can be outdated by the time the system takes to write it, about 30 seconds. Damage of just those
+//! commits, together with a power cut, is not detected. Delete `acknowledged` to skip the
+//! comparison and continue without the missing commits.
 #![forbid(unsafe_code)]
 
 mod checkpoint;
@@ -75,20 +79,20 @@ mod contents;
 mod database;
 mod directory;
 mod error;
+mod file_checks;
 mod files;
-mod guard;
+mod free_space;
 mod journal;
 mod mark;
 mod reader;
-mod seal;
-mod space;
+mod row_seal;
 mod writer;
 
 pub use error::OpenError;
 pub use journal::SqliteJournal;
 pub use reader::{JournalStatus, Reader, SnapshotStatus, backup};
 
-/// The program in the README of this package.
+/// Compiles the programs in the README of this package.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

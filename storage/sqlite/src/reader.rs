@@ -1,4 +1,4 @@
-//! What tools need: reading a journal, copying it, and what is in it, beside a running store or without one.
+//! Reading, inspecting and copying a journal, also while a store writes it.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -6,16 +6,20 @@ use std::path::Path;
 use rusqlite::Connection;
 use statestore_proto::store::Record;
 
-use crate::contents::{Cursor, Extent};
+use crate::contents::{Cursor, LogState};
 use crate::error::OpenError;
-use crate::files::{DATABASE, MARK};
+use crate::files::{self, DATABASE, MARK};
 use crate::mark::Marks;
-use crate::{database, directory, guard};
+use crate::{database, directory};
 
-/// Reads a journal without taking it: all records that were committed when it was opened, the oldest first, in portions of
-/// some 256 KiB, as [`load`](statestore_tokio::service::Journal::load) gives them. After an error there are no more.
+/// Reads a journal without locking its directory.
 ///
-/// A store may go on writing meanwhile. Its log grows until this is dropped, so do not hold it for long.
+/// Iterates over all records that were committed when the reader was opened, oldest first, in
+/// portions of about 256 KiB, as [`load`](statestore_tokio::service::Journal::load) returns them.
+/// The iteration ends after an error.
+///
+/// A store can continue to write. Its log grows until the reader is dropped, so do not hold a
+/// reader for long.
 ///
 /// ```
 /// use statestore_proto::store::Record;
@@ -28,7 +32,7 @@ use crate::{database, directory, guard};
 ///     }
 ///     Ok(keys)
 /// }
-/// # assert!(matches!(keys("there is none".as_ref()), Err(OpenError::Missing(_))));
+/// # assert!(matches!(keys("does not exist".as_ref()), Err(OpenError::Missing(_))));
 /// ```
 pub struct Reader {
     db: Connection,
@@ -37,17 +41,17 @@ pub struct Reader {
     has_ended: bool,
 }
 
-/// What is in a journal.
+/// Counts and sizes of a journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JournalStatus {
-    /// Commits since it was made.
+    /// Number of commits since the journal was created.
     pub commits: u64,
-    /// Commits since the last snapshot began, or since it was made.
+    /// Number of commits since the last complete snapshot began; all commits without a snapshot.
     pub log_commits: u64,
-    /// Bytes of their records.
+    /// Bytes of the records in those commits.
     pub log_bytes: u64,
-    /// The last snapshot that was ended.
+    /// Last complete snapshot.
     pub snapshot: Option<SnapshotStatus>,
 }
 
@@ -55,31 +59,31 @@ pub struct JournalStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SnapshotStatus {
-    /// Parts of it.
+    /// Number of parts.
     pub parts: u64,
-    /// Bytes of its records.
+    /// Bytes of the records in all parts.
     pub bytes: u64,
 }
 
 impl Reader {
-    /// Opens the journal in this directory. Reads the whole file once, so it blocks for as long as that takes.
+    /// Opens the journal in this directory. Blocks while it reads the whole database once.
     ///
     /// # Errors
-    /// [`OpenError`], with what is to be done.
+    /// [`OpenError`], whose text contains the remedy.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, OpenError> {
         let dir = dir.as_ref();
         let path = directory::existing(dir)?;
-        // Before the database: what is acknowledged now, that has.
+        // Read before the database, which then contains at least the commits acknowledged here.
         let marks = Marks::read(&dir.join(MARK))?;
         let db = database::open_to_read(&path)?;
-        db.execute_batch("BEGIN").map_err(|error| OpenError::of_sqlite(&path, error))?;
-        let id = database::id(&db, &path)?;
-        let extent = Extent::read(&db, &path, marks.acknowledged(id)?)?;
-        let cursor = Cursor::new(&path, id, &extent);
-        Ok(Self { db, cursor, status: JournalStatus::new(&extent), has_ended: false })
+        db.execute_batch("BEGIN").map_err(|error| OpenError::from_sqlite(&path, error))?;
+        let id = database::read_id(&db, &path)?;
+        let state = LogState::read_checked(&db, &path, marks.acknowledged(id)?)?;
+        let cursor = Cursor::new(&path, id, &state);
+        Ok(Self { db, cursor, status: JournalStatus::new(&state), has_ended: false })
     }
 
-    /// What is in it.
+    /// Returns the counts and sizes at the time the reader was opened.
     #[must_use]
     pub const fn status(&self) -> JournalStatus {
         self.status
@@ -106,52 +110,56 @@ impl std::fmt::Debug for Reader {
 }
 
 impl JournalStatus {
-    fn new(extent: &Extent) -> Self {
-        let first = extent.first_seq();
-        let snapshot = extent.snapshot.map(|snapshot| SnapshotStatus {
+    fn new(state: &LogState) -> Self {
+        let first = state.first_seq();
+        let snapshot = state.snapshot.map(|snapshot| SnapshotStatus {
             parts: (snapshot.last - snapshot.first).unsigned_abs() + 1,
             bytes: snapshot.bytes.unsigned_abs(),
         });
         Self {
-            commits: extent.last_seq.unsigned_abs(),
-            log_commits: (extent.last_seq + 1).saturating_sub(first).unsigned_abs(),
-            log_bytes: extent.log_bytes.unsigned_abs(),
+            commits: state.last_seq.unsigned_abs(),
+            log_commits: (state.last_seq + 1).saturating_sub(first).unsigned_abs(),
+            log_bytes: state.log_bytes.unsigned_abs(),
             snapshot,
         }
     }
 }
 
-/// Copies the journal in a directory to a new one, which a store can be started with, and reads the copy. A store may go on
-/// writing meanwhile; the copy has what was committed when it began. Blocks until it is safe on its disk.
+/// Copies the journal in `dir` to the new directory `to`, from which a store can start, and reads
+/// the copy to check it.
 ///
-/// A copy of the files made by other means is of use only while no store writes them, and with all of them.
+/// A store can continue to write; the copy contains the commits from before it began. Blocks until
+/// the copy is durable.
+///
+/// Copying the files by other means is only valid while no store writes them, and must include all
+/// of them.
 ///
 /// # Errors
-/// [`OpenError`]. What it has begun then is in the way of the next try: delete it.
+/// [`OpenError`]. An incomplete copy can remain in `to`: delete it before the next attempt.
 pub fn backup(dir: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<JournalStatus, OpenError> {
     let (dir, to) = (dir.as_ref(), to.as_ref());
     let path = directory::existing(dir)?;
     let marks = Marks::read(&dir.join(MARK))?;
     let db = database::open_to_read(&path)?;
-    Extent::read(&db, &path, marks.acknowledged(database::id(&db, &path)?)?)?;
+    LogState::read_checked(&db, &path, marks.acknowledged(database::read_id(&db, &path)?)?)?;
     if fs::symlink_metadata(to).is_ok() {
         return Err(OpenError::Exists(to.to_owned()));
     }
     directory::create(to)?;
     let copy = to.join(DATABASE);
     let text = copy.to_str().ok_or_else(|| {
-        let source = std::io::Error::other("a path that is not UTF-8");
+        let source = std::io::Error::other("the path is not UTF-8");
         OpenError::Io { path: copy.clone(), source }
     })?;
-    // An empty file is as good as none to SQLite, and has the rights that it should have.
-    guard::private()
+    // SQLite accepts an empty file as the target, and keeps its permissions.
+    files::private_options()
         .write(true)
         .create_new(true)
         .open(&copy)
-        .map_err(|error| OpenError::of_io(&copy, error))?;
-    db.execute("VACUUM INTO ?1", [text]).map_err(|error| OpenError::of_sqlite(&copy, error))?;
+        .map_err(|error| OpenError::from_io(&copy, error))?;
+    db.execute("VACUUM INTO ?1", [text]).map_err(|error| OpenError::from_sqlite(&copy, error))?;
     let sync = || File::open(&copy)?.sync_all().and_then(|()| directory::sync(to));
-    sync().map_err(|error| OpenError::of_io(&copy, error))?;
+    sync().map_err(|error| OpenError::from_io(&copy, error))?;
     let mut reader = Reader::open(to)?;
     reader.try_for_each(|portion| portion.map(drop))?;
     Ok(reader.status())

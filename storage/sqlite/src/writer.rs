@@ -1,4 +1,4 @@
-//! One commit after the other into the database.
+//! Writes commits to the database, one after the other.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -8,61 +8,63 @@ use statestore_proto::store::{Record, encode_records};
 use statestore_tokio::service::{Commit, SnapshotPart};
 
 use crate::checkpoint::Checkpointer;
-use crate::contents::{Cursor, Extent, Snapshot};
+use crate::contents::{Cursor, LogState, Snapshot};
 use crate::database;
 use crate::directory::Directory;
 use crate::error::OpenError;
-use crate::guard::Files;
+use crate::file_checks::OpenFiles;
 use crate::mark::{Mark, Marks};
-use crate::seal::{Id, Kind};
+use crate::row_seal::{JournalId, RowKind};
 
-/// Bytes of log since the last snapshot from which on another is due; at least, and as a multiple of that snapshot.
+/// A snapshot is due when the log since the last one exceeds both this many bytes and this many
+/// times the bytes of that snapshot.
 const SNAPSHOT_AFTER: i64 = 16 << 20;
 const SNAPSHOT_FACTOR: i64 = 2;
 
-/// Rows and bytes of what a snapshot replaces that a commit removes: more than it adds, so that they end.
-const DROPPED_ROWS: i64 = 64;
-const DROPPED_BYTES: i64 = 128 << 10;
+/// Obsolete rows and bytes that one commit removes, in addition to twice the bytes that it adds.
+/// Each commit removes more than it adds, so the removal comes to an end.
+const REMOVED_ROWS: i64 = 64;
+const REMOVED_BYTES: i64 = 128 << 10;
 
 pub(crate) struct Writer {
-    // In this order: the last connection goes before the lock does.
+    // Fields drop in this order: all connections must be closed before the directory is unlocked.
     db: Connection,
     checkpointer: Checkpointer,
     mark: Mark,
-    id: Id,
-    files: Files,
+    id: JournalId,
+    files: OpenFiles,
     path: PathBuf,
     cursor: Cursor,
-    extent: Extent,
-    /// The snapshot that is being made; its last part is not known yet.
-    making: Option<Making>,
-    /// What nobody needs any more.
-    drops: Drops,
+    log_state: LogState,
+    /// Snapshot in progress, up to its latest part.
+    pending: Option<PendingSnapshot>,
+    /// Obsolete rows.
+    obsolete: Obsolete,
     state: State,
     _directory: Directory,
 }
 
-/// A disk that fails once is not trusted again.
+/// After the first error of the disk, nothing more is written.
 enum State {
-    Works,
-    /// It has failed after the last commit was answered; the next one says so.
-    Fails(OpenError),
-    HasFailed,
+    Working,
+    /// The disk failed after the last commit was acknowledged. The next commit returns the error.
+    Failing(OpenError),
+    Failed,
 }
 
 #[derive(Clone, Copy)]
-struct Making {
+struct PendingSnapshot {
     snapshot: Snapshot,
-    /// Of the log since its first part.
+    /// Bytes of the log since the first part.
     log_bytes: i64,
 }
 
 /// Rows to be removed, some with each commit.
 #[derive(Clone, Default)]
-struct Drops {
+struct Obsolete {
     log: Range<i64>,
     parts: Range<i64>,
-    /// Parts of a snapshot that was not ended.
+    /// Parts of a snapshot that was not completed.
     unfinished: Range<i64>,
 }
 
@@ -72,18 +74,18 @@ impl Writer {
         let marks = Marks::read(&directory.mark())?;
         directory.sync()?;
         let db = database::open(&path)?;
-        let id = database::id(&db, &path)?;
-        let extent = Extent::read(&db, &path, marks.acknowledged(id)?)?;
-        let mark = Mark::open(&directory.mark(), id, extent.last_seq)?;
+        let id = database::read_id(&db, &path)?;
+        let log_state = LogState::read_checked(&db, &path, marks.acknowledged(id)?)?;
+        let mark = Mark::open(&directory.mark(), id, log_state.last_seq)?;
         let checkpointer = Checkpointer::start(&path)?;
-        let cursor = Cursor::new(&path, id, &extent);
-        let files = Files::new(directory.path())?;
+        let cursor = Cursor::new(&path, id, &log_state);
+        let files = OpenFiles::new(directory.path())?;
         let (first, last) =
-            extent.snapshot.map_or((0, 0), |snapshot| (snapshot.first, snapshot.last));
-        let drops = Drops {
-            log: 0..extent.first_seq(),
+            log_state.snapshot.map_or((0, 0), |snapshot| (snapshot.first, snapshot.last));
+        let obsolete = Obsolete {
+            log: 0..log_state.first_seq(),
             parts: 0..first,
-            unfinished: last + 1..extent.last_part + 1,
+            unfinished: last + 1..log_state.last_part + 1,
         };
         Ok(Self {
             db,
@@ -93,10 +95,10 @@ impl Writer {
             files,
             path,
             cursor,
-            extent,
-            making: None,
-            drops,
-            state: State::Works,
+            log_state,
+            pending: None,
+            obsolete,
+            state: State::Working,
             _directory: directory,
         })
     }
@@ -105,14 +107,14 @@ impl Writer {
         self.cursor.next(&self.db)
     }
 
-    /// Whether another snapshot is due.
+    /// Returns whether another snapshot is due.
     pub(crate) fn wants_snapshot(&self) -> bool {
-        let last = self.extent.snapshot.map_or(0, |snapshot| snapshot.bytes);
-        self.making.is_none()
-            && self.extent.log_bytes > SNAPSHOT_AFTER.max(last.saturating_mul(SNAPSHOT_FACTOR))
+        let last = self.log_state.snapshot.map_or(0, |snapshot| snapshot.bytes);
+        self.pending.is_none()
+            && self.log_state.log_bytes > SNAPSHOT_AFTER.max(last.saturating_mul(SNAPSHOT_FACTOR))
     }
 
-    /// Bytes of the database that are free in it, and are used before it grows.
+    /// Returns the free bytes in the database file, which SQLite uses before the file grows.
     pub(crate) fn reusable_bytes(&self) -> u64 {
         let value = |pragma| self.db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
         let bytes =
@@ -120,28 +122,26 @@ impl Writer {
         bytes.ok().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default()
     }
 
-    /// Returns when it is safe. After an error it writes no more.
+    /// Writes a commit and returns when it is durable. After an error nothing more is written.
     pub(crate) fn commit(&mut self, commit: &Commit) -> Result<(), OpenError> {
-        let result = match std::mem::replace(&mut self.state, State::HasFailed) {
-            State::Works => self.write(commit),
-            State::Fails(error) => Err(error),
-            State::HasFailed => Err(OpenError::Io {
+        let result = match std::mem::replace(&mut self.state, State::Failed) {
+            State::Working => self.write(commit),
+            State::Failing(error) => Err(error),
+            State::Failed => Err(OpenError::Io {
                 path: self.path.clone(),
-                source: std::io::Error::other(
-                    "an earlier commit has failed, and nothing is written any more",
-                ),
+                source: std::io::Error::other("an earlier commit failed"),
             }),
         };
         if result.is_ok() {
-            self.state = State::Works;
+            self.state = State::Working;
         }
         result
     }
 
-    /// What can wait until a commit is answered.
+    /// Does the work that can wait until a commit is acknowledged.
     pub(crate) fn after_commit(&mut self) {
         if let Err(error) = self.checkpointer.after_commit(&self.db) {
-            self.state = State::Fails(OpenError::of_sqlite(&self.path, error));
+            self.state = State::Failing(OpenError::from_sqlite(&self.path, error));
         }
     }
 
@@ -150,9 +150,9 @@ impl Writer {
         let part = commit.snapshot.as_ref().map(|part| encode_records(&part.records));
         let mut next = Next {
             id: self.id,
-            extent: self.extent,
-            making: self.making,
-            drops: self.drops.clone(),
+            log_state: self.log_state,
+            pending: self.pending,
+            obsolete: self.obsolete.clone(),
         };
         let write = || {
             let tx = Transaction::new(&mut self.db, TransactionBehavior::Immediate)?;
@@ -161,34 +161,35 @@ impl Writer {
             if let (Some(part), Some(bytes)) = (&commit.snapshot, part) {
                 next.append_part(&tx, part, bytes)?;
             }
-            next.remove_some(&tx, added)?;
+            next.remove_obsolete(&tx, added)?;
             tx.commit()
         };
-        write().map_err(|error| OpenError::of_sqlite(&self.path, error))?;
-        Next { extent: self.extent, making: self.making, drops: self.drops, .. } = next;
+        write().map_err(|error| OpenError::from_sqlite(&self.path, error))?;
+        Next { log_state: self.log_state, pending: self.pending, obsolete: self.obsolete, .. } =
+            next;
         self.files.check()?;
-        self.mark.set(self.extent.last_seq)
+        self.mark.set(self.log_state.last_seq)
     }
 }
 
-/// What holds once a transaction is committed.
+/// State of the writer after a transaction, once it is committed.
 struct Next {
-    id: Id,
-    extent: Extent,
-    making: Option<Making>,
-    drops: Drops,
+    id: JournalId,
+    log_state: LogState,
+    pending: Option<PendingSnapshot>,
+    obsolete: Obsolete,
 }
 
 impl Next {
     fn append(&mut self, tx: &Transaction<'_>, mut log: Vec<u8>) -> rusqlite::Result<()> {
-        self.extent.last_seq += 1;
-        self.id.seal(Kind::Log, self.extent.last_seq, &mut log);
-        self.extent.log_bytes += length(&log);
-        if let Some(making) = &mut self.making {
-            making.log_bytes += length(&log);
+        self.log_state.last_seq += 1;
+        self.id.seal(RowKind::Log, self.log_state.last_seq, &mut log);
+        self.log_state.log_bytes += length(&log);
+        if let Some(pending) = &mut self.pending {
+            pending.log_bytes += length(&log);
         }
         tx.prepare_cached("INSERT INTO log (seq, records) VALUES (?1, ?2)")?
-            .execute(params![self.extent.last_seq, log])?;
+            .execute(params![self.log_state.last_seq, log])?;
         Ok(())
     }
 
@@ -198,25 +199,25 @@ impl Next {
         part: &SnapshotPart,
         mut bytes: Vec<u8>,
     ) -> rusqlite::Result<()> {
-        self.extent.last_part += 1;
-        let number = self.extent.last_part;
-        self.id.seal(Kind::Part, number, &mut bytes);
+        self.log_state.last_part += 1;
+        let number = self.log_state.last_part;
+        self.id.seal(RowKind::Part, number, &mut bytes);
         tx.prepare_cached("INSERT INTO snapshot (part, records) VALUES (?1, ?2)")?
             .execute(params![number, bytes])?;
         if part.is_first {
-            if let Some(given_up) = self.making.take() {
-                self.drops.unfinished = given_up.snapshot.first..number;
+            if let Some(abandoned) = self.pending.take() {
+                self.obsolete.unfinished = abandoned.snapshot.first..number;
             }
-            let seq = self.extent.last_seq;
-            // Its commit has a row of its own, which goes with the snapshot.
+            let seq = self.log_state.last_seq;
+            // The snapshot does not replace the row of this commit, so its bytes count.
             let log_bytes = tx
                 .prepare_cached("SELECT length(records) FROM log WHERE seq = ?1")?
                 .query_row([seq], |row| row.get(0))?;
             let snapshot = Snapshot { seq, first: number, last: number, bytes: 0 };
-            self.making = Some(Making { snapshot, log_bytes });
+            self.pending = Some(PendingSnapshot { snapshot, log_bytes });
         }
-        let Some(making) = &mut self.making else { return Ok(()) };
-        let snapshot = &mut making.snapshot;
+        let Some(pending) = &mut self.pending else { return Ok(()) };
+        let snapshot = &mut pending.snapshot;
         snapshot.last = number;
         snapshot.bytes += length(&bytes);
         if part.is_last {
@@ -225,17 +226,18 @@ impl Next {
             )?
             .execute([snapshot.seq, snapshot.first, snapshot.last, snapshot.bytes])?;
             tx.prepare_cached("DELETE FROM snapshots WHERE seq < ?1")?.execute([snapshot.seq])?;
-            self.extent.snapshot = Some(*snapshot);
-            self.extent.log_bytes = making.log_bytes;
-            self.drops = Drops { log: 0..snapshot.seq, parts: 0..snapshot.first, unfinished: 0..0 };
-            self.making = None;
+            self.log_state.snapshot = Some(*snapshot);
+            self.log_state.log_bytes = pending.log_bytes;
+            self.obsolete =
+                Obsolete { log: 0..snapshot.seq, parts: 0..snapshot.first, unfinished: 0..0 };
+            self.pending = None;
         }
         Ok(())
     }
 
-    fn remove_some(&mut self, tx: &Transaction<'_>, added: i64) -> rusqlite::Result<()> {
-        let mut budget = DROPPED_BYTES.saturating_add(added.saturating_mul(2));
-        let Drops { log, parts, unfinished } = &mut self.drops;
+    fn remove_obsolete(&mut self, tx: &Transaction<'_>, added: i64) -> rusqlite::Result<()> {
+        let mut budget = REMOVED_BYTES.saturating_add(added.saturating_mul(2));
+        let Obsolete { log, parts, unfinished } = &mut self.obsolete;
         for (table, key, rows) in
             [("snapshot", "part", parts), ("snapshot", "part", unfinished), ("log", "seq", log)]
         {
@@ -247,7 +249,8 @@ impl Next {
     }
 }
 
-/// Removes the first of these rows; says how many bytes, and takes them out of the range.
+/// Removes the first of `rows`, until `budget` bytes or [`REMOVED_ROWS`] rows are removed. Shortens
+/// the range and returns the cost in bytes.
 fn remove(
     tx: &Transaction<'_>,
     table: &str,
@@ -256,7 +259,8 @@ fn remove(
     budget: i64,
 ) -> rusqlite::Result<i64> {
     let select = format!(
-        "SELECT {key}, length(records) FROM {table} WHERE {key} >= ?1 AND {key} < ?2 ORDER BY {key} LIMIT {DROPPED_ROWS}"
+        "SELECT {key}, length(records) FROM {table} WHERE {key} >= ?1 AND {key} < ?2 \
+         ORDER BY {key} LIMIT {REMOVED_ROWS}"
     );
     let mut statement = tx.prepare_cached(&select)?;
     let mut found = statement.query([rows.start, rows.end])?;
@@ -271,10 +275,10 @@ fn remove(
     }
     tx.prepare_cached(&format!("DELETE FROM {table} WHERE {key} >= ?1 AND {key} < ?2"))?
         .execute([rows.start, upto])?;
-    let is_done = count < DROPPED_ROWS && bytes < budget;
+    let is_done = count < REMOVED_ROWS && bytes < budget;
     rows.start = if is_done { rows.end } else { upto };
-    // Short rows cost as well.
-    Ok(bytes.max(count.saturating_mul(DROPPED_BYTES / DROPPED_ROWS)))
+    // Removing a short row has a cost too.
+    Ok(bytes.max(count.saturating_mul(REMOVED_BYTES / REMOVED_ROWS)))
 }
 
 fn length(bytes: &[u8]) -> i64 {

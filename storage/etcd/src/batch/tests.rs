@@ -28,10 +28,10 @@ fn put(key: &str, value: Vec<u8>, wall: u64) -> Record {
     }
 }
 
-fn answered(order: u64) -> Record {
+fn response(order: u64) -> Record {
     Record::Response(RecordedResponse {
         client_id: "lamp".into(),
-        response_topic: Arc::from("answers/lamp"),
+        response_topic: Arc::from("responses/lamp"),
         correlation: Correlation::new(&order.to_be_bytes()),
         content: order,
         payload: Bytes::from_static(b"+OK\r\n"),
@@ -50,38 +50,38 @@ fn parts(records: &[Record]) -> Vec<Part> {
             key.len() + value.as_ref().map_or(0, Vec::len)
         };
         let bytes: usize = part.writes.iter().map(written).sum();
-        let answers = part.answers.as_ref().map_or(0, |(bytes, _)| bytes.len());
-        assert!(part.writes.len() <= WRITES_MAX && bytes + answers < 1_500_000);
+        let responses = part.responses.as_ref().map_or(0, |(bytes, _)| bytes.len());
+        assert!(part.writes.len() <= WRITES_MAX && bytes + responses < 1_500_000);
     }
     parts
 }
 
 fn orders(part: &Part) -> Vec<u64> {
-    let bytes = part.answers.as_ref().map_or(&[][..], |(bytes, _)| bytes);
+    let bytes = part.responses.as_ref().map_or(&[][..], |(bytes, _)| bytes);
     if bytes.is_empty() {
         return Vec::new();
     }
     let order = |record: &Record| match record {
-        Record::Response(answered) => answered.order,
+        Record::Response(response) => response.order,
         other => panic!("{other:?}"),
     };
     decode_records(bytes).unwrap().iter().map(order).collect()
 }
 
 #[test]
-fn nothing_is_no_part_and_a_clock_alone_is_one() {
+fn empty_commit_has_no_transaction_and_a_version_alone_has_one() {
     assert!(parts(&[]).is_empty());
-    let [part] = &parts(&[Record::Issued { version: version(7) }])[..] else { panic!("one") };
-    assert!(part.writes.is_empty() && part.answers.is_none());
+    let [part] = &parts(&[Record::Issued { version: version(7) }])[..] else { panic!("one part") };
+    assert!(part.writes.is_empty() && part.responses.is_none());
     assert_eq!(part.clock, Some(version(7)));
 }
 
 #[test]
-fn a_request_is_never_cut() {
+fn write_and_its_response_are_in_one_transaction() {
     let mut records = Vec::new();
     for number in 0..1_000_u64 {
         records.push(put(&format!("key-{number}"), vec![b'v'; 900], number));
-        records.push(answered(number));
+        records.push(response(number));
     }
     let parts = parts(&records);
     assert_eq!(parts.len(), 1_000 / WRITES_MAX);
@@ -97,7 +97,7 @@ fn a_request_is_never_cut() {
 }
 
 #[test]
-fn one_key_many_times_is_one_write() {
+fn repeated_writes_of_a_key_become_one_write() {
     let records: Vec<Record> = (0..500).map(|wall| put("key", vec![1], wall)).collect();
     let [part] = &parts(&records)[..] else { panic!("one part") };
     assert_eq!(part.writes.len(), 1);
@@ -105,17 +105,17 @@ fn one_key_many_times_is_one_write() {
 }
 
 #[test]
-fn large_values_go_one_by_one() {
+fn large_values_have_a_transaction_each() {
     let mut records = Vec::new();
     for number in 0..5 {
         records.push(put(&format!("key-{number}"), vec![b'v'; MAX_VALUE_BYTES - 5], number));
-        records.push(answered(number));
+        records.push(response(number));
     }
     assert_eq!(parts(&records).len(), 5);
 }
 
 #[test]
-fn what_cannot_fit_is_refused_before_anything_is_written() {
+fn commit_with_a_too_large_record_is_refused() {
     let records = [put("a", vec![1], 1), put("key", vec![b'v'; MAX_VALUE_BYTES - 2], 2)];
     let failure = Parts::new(records.to_vec()).unwrap_err();
     let expected = Failure::ValueTooLarge { key: preview(b"key"), bytes: MAX_VALUE_BYTES + 1 };
@@ -125,13 +125,13 @@ fn what_cannot_fit_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn many_removals_are_cut_where_they_must() {
+fn long_run_of_removals_is_split_at_the_limit() {
     let removed =
         |number: u32| Record::Removed { key: number.to_be_bytes().into(), version: version(1) };
     let mut records: Vec<Record> = (0..10_000).map(removed).collect();
-    records.extend([put("last", vec![1], 2), answered(1)]);
+    records.extend([put("last", vec![1], 2), response(1)]);
     let parts = parts(&records);
-    assert!(parts.len() <= 10_000 / (WRITES_MAX - ANSWER_WITHIN) + 1, "{}", parts.len());
+    assert!(parts.len() <= 10_000 / (WRITES_MAX - RESPONSE_WITHIN) + 1, "{}", parts.len());
     let last = parts.last().unwrap();
     assert!(orders(last) == [1] && last.writes.contains_key(&keys().value(b"last")));
 }
@@ -139,22 +139,31 @@ fn many_removals_are_cut_where_they_must() {
 fn any_record() -> impl Strategy<Value = Record> {
     let key = (0..40_u8).prop_map(|number| format!("key-{number}"));
     prop_oneof![
-        6 => (key.clone(), 0..40_000_usize, 0..1_000_u64).prop_map(|(key, len, wall)| put(&key, vec![b'v'; len], wall)),
-        2 => (key.clone(), 0..1_000_u64).prop_map(|(key, wall)| Record::Removed { key: key.as_bytes().into(), version: version(wall) }),
-        1 => key.prop_map(|key| Record::Unregistered { client_id: "lamp".into(), key: key.as_bytes().into() }),
-        6 => (0..1_000_u64).prop_map(answered),
+        6 => (key.clone(), 0..40_000_usize, 0..1_000_u64)
+            .prop_map(|(key, len, wall)| put(&key, vec![b'v'; len], wall)),
+        2 => (key.clone(), 0..1_000_u64)
+            .prop_map(|(key, wall)| (key.into_bytes().into(), version(wall)))
+            .prop_map(|(key, version)| Record::Removed { key, version }),
+        1 => key
+            .prop_map(|key| key.into_bytes().into())
+            .prop_map(|key| Record::Unregistered { client_id: "lamp".into(), key }),
+        6 => (0..1_000_u64).prop_map(response),
     ]
 }
 
 proptest! {
     #[test]
-    fn parts_in_order_leave_what_the_records_in_order_leave(records in prop::collection::vec(any_record(), 0..300)) {
+    fn transactions_in_order_have_the_effect_of_the_records_in_order(
+        records in prop::collection::vec(any_record(), 0..300),
+    ) {
         let mut expected = BTreeMap::new();
         for record in &records {
             let (key, value) = match record {
                 Record::Put { key, .. } => (keys().value(key), Some(encode_records([record]))),
                 Record::Removed { key, .. } => (keys().value(key), None),
-                Record::Unregistered { key, client_id } => (keys().watch(key, client_id).unwrap(), None),
+                Record::Unregistered { key, client_id } => {
+                    (keys().watch(key, client_id).unwrap(), None)
+                }
                 _ => continue,
             };
             expected.insert(key, value);
@@ -165,11 +174,11 @@ proptest! {
             left.extend(part.writes.clone());
         }
         prop_assert_eq!(left, expected);
-        let answers: Vec<u64> = parts.iter().flat_map(orders).collect();
+        let responses: Vec<u64> = parts.iter().flat_map(orders).collect();
         let given = records.iter().filter_map(|record| match record {
-            Record::Response(answered) => Some(answered.order),
+            Record::Response(response) => Some(response.order),
             _ => None,
         });
-        prop_assert_eq!(answers, given.collect::<Vec<_>>());
+        prop_assert_eq!(responses, given.collect::<Vec<_>>());
     }
 }

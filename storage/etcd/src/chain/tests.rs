@@ -1,4 +1,5 @@
-//! Two writers over a network that loses, delays and repeats: there is one chain, and who was told *done* is in it.
+//! Two writers over a network that loses, delays and repeats messages: etcd contains one chain,
+//! with every transaction that a writer considers done.
 
 use statestore_proto::time::UnixTime;
 
@@ -13,26 +14,26 @@ fn at(millis: u64) -> UnixTime {
 }
 
 #[test]
-fn a_transaction_whose_reply_was_lost_recognises_itself() {
+fn transaction_after_a_lost_reply_recognizes_its_own_head() {
     let mut chain = Chain::claim(first(), 7, at(2));
     let next = chain.next().unwrap().clone();
     assert_eq!((next.epoch, next.sequence, next.writer), (1, 1, 7));
     assert_eq!(chain.outcome(Outcome::NoReply), Verdict::Again);
-    assert_eq!(chain.next(), Some(&next), "the same one is sent again");
+    assert_eq!(chain.next(), Some(&next), "the same transaction is sent again");
     assert_eq!(chain.outcome(Outcome::Failed(Some(next.clone()))), Verdict::Done);
     assert_eq!(chain.head(), &next);
 }
 
 #[test]
-fn two_claims_of_one_moment_are_told_apart() {
-    let one = Chain::claim(first(), 7, at(2));
-    let mut other = Chain::claim(first(), 8, at(2));
-    let by = one.next().unwrap().clone();
-    assert_eq!(other.outcome(Outcome::Failed(Some(by.clone()))), Verdict::Deposed { by });
+fn simultaneous_claims_differ_by_their_writer() {
+    let winner = Chain::claim(first(), 7, at(2));
+    let mut loser = Chain::claim(first(), 8, at(2));
+    let by = winner.next().unwrap().clone();
+    assert_eq!(loser.outcome(Outcome::Failed(Some(by.clone()))), Verdict::Deposed { by });
 }
 
 #[test]
-fn a_barrier_leaves_the_head_and_finds_a_later_writer() {
+fn barrier_keeps_the_head_and_detects_a_later_writer() {
     let mut chain = Chain::claim(first(), 7, at(2));
     assert_eq!(chain.outcome(Outcome::Succeeded), Verdict::Done);
     let head = chain.head().clone();
@@ -45,7 +46,7 @@ fn a_barrier_leaves_the_head_and_finds_a_later_writer() {
 }
 
 #[test]
-fn a_chain_that_went_back_is_not_taken_for_another_leader() {
+fn missing_or_earlier_head_is_broken_and_not_deposed() {
     let mut chain = Chain::claim(first(), 7, at(2));
     assert_eq!(chain.outcome(Outcome::Succeeded), Verdict::Done);
     let (mut gone, mut back) = (chain.clone(), chain);
@@ -56,7 +57,7 @@ fn a_chain_that_went_back_is_not_taken_for_another_leader() {
     assert_eq!(back.outcome(Outcome::Failed(found.clone())), Verdict::Broken { found });
 }
 
-/// What a writer sends: the head that must be there, the one that it leaves, and what it writes.
+/// A transaction in transit.
 #[derive(Clone)]
 struct Sent {
     writer: usize,
@@ -71,7 +72,7 @@ struct Reply {
     outcome: Outcome,
 }
 
-/// One key, with and without the compare.
+/// Model of etcd with one key; the defective variant does not compare.
 struct Server {
     compares: bool,
     history: Vec<Head>,
@@ -82,7 +83,7 @@ impl Server {
         self.history.last().cloned().unwrap_or_else(first)
     }
 
-    fn take(&mut self, sent: &Sent) -> Outcome {
+    fn transact(&mut self, sent: &Sent) -> Outcome {
         if self.compares && self.head() != sent.expected {
             return Outcome::Failed(Some(self.head()));
         }
@@ -94,7 +95,7 @@ impl Server {
 struct Writer {
     lease: i64,
     chain: Option<Chain>,
-    /// Replies to earlier attempts say nothing of this one.
+    /// Number of the attempt. Replies to earlier attempts are ignored.
     attempt: u64,
     waits: bool,
     done: Vec<Head>,
@@ -113,7 +114,7 @@ impl Writer {
         Some(Sent { writer, attempt: self.attempt, expected, next })
     }
 
-    fn take(&mut self, outcome: Outcome) {
+    fn handle(&mut self, outcome: Outcome) {
         let Some(chain) = &mut self.chain else { return };
         let next = chain.next().cloned();
         match chain.outcome(outcome) {
@@ -130,7 +131,7 @@ impl Writer {
     }
 }
 
-/// A history of so many steps; says what is wrong with it.
+/// Runs a random history and checks it. Returns the number of finished transactions.
 fn run(seed: u64, compares: bool) -> Result<usize, String> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut server = Server { compares, history: Vec::new() };
@@ -142,7 +143,7 @@ fn run(seed: u64, compares: bool) -> Result<usize, String> {
             0..2 => {
                 let writer = &mut writers[index];
                 match &mut writer.chain {
-                    // It sees the head as it is or was.
+                    // The writer sees the current head or an earlier one.
                     None if rng.u8(..4) == 0 => {
                         let from = server.history.len().saturating_sub(rng.usize(..3) + 1);
                         let seen = server.history.get(from).cloned().unwrap_or_else(first);
@@ -150,8 +151,8 @@ fn run(seed: u64, compares: bool) -> Result<usize, String> {
                         writer.lease += 10;
                     }
                     None => continue,
-                    // Nothing was heard for long: it is sent again.
-                    Some(_) if writer.waits => writer.take(Outcome::NoReply),
+                    // No reply arrived in time, so the transaction is sent again.
+                    Some(_) if writer.waits => writer.handle(Outcome::NoReply),
                     Some(chain) => chain.begin(None, at(step)),
                 }
                 requests.extend(writer.send(index));
@@ -163,7 +164,7 @@ fn run(seed: u64, compares: bool) -> Result<usize, String> {
                     requests.swap_remove(place);
                 }
                 if rng.u8(..5) > 0 {
-                    let outcome = server.take(&sent);
+                    let outcome = server.transact(&sent);
                     replies.push(Reply { writer: sent.writer, attempt: sent.attempt, outcome });
                 }
             }
@@ -171,18 +172,18 @@ fn run(seed: u64, compares: bool) -> Result<usize, String> {
                 let place = rng.usize(..replies.len());
                 let Reply { writer, attempt, outcome } = replies.swap_remove(place);
                 let writer = &mut writers[writer];
-                let is_answer = writer.waits && writer.attempt == attempt;
-                if is_answer && rng.u8(..4) > 0 {
-                    writer.take(outcome);
+                let is_current = writer.waits && writer.attempt == attempt;
+                if is_current && rng.u8(..4) > 0 {
+                    writer.handle(outcome);
                 }
             }
             _ => {}
         }
     }
-    judge(&server, &writers)
+    check_history(&server, &writers)
 }
 
-fn judge(server: &Server, writers: &[Writer]) -> Result<usize, String> {
+fn check_history(server: &Server, writers: &[Writer]) -> Result<usize, String> {
     let mut before = first();
     for head in &server.history {
         if head.sequence != before.sequence + 1 || head.epoch < before.epoch {
@@ -197,25 +198,25 @@ fn judge(server: &Server, writers: &[Writer]) -> Result<usize, String> {
     for head in done.clone() {
         let times = server.history.iter().filter(|other| *other == head).count();
         if times != 1 {
-            return Err(format!("{head:?} is there {times} times"));
+            return Err(format!("{head:?} is in the history {times} times"));
         }
     }
     Ok(done.count())
 }
 
 #[test]
-fn two_writers_keep_to_one_chain() {
-    let (mut done, mut epochs) = (0, 0);
+fn two_writers_extend_one_chain() {
+    let (mut done, mut productive) = (0, 0);
     for seed in 0..3_000 {
-        let transactions = run(seed, true).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        let transactions = run(seed, true).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         done += transactions;
-        epochs += usize::from(transactions > 0);
+        productive += usize::from(transactions > 0);
     }
-    assert!(done > 10_000 && epochs > 2_500, "{done} transactions, {epochs} seeds with any");
+    assert!(done > 10_000 && productive > 2_500, "{done} transactions in {productive} seeds");
 }
 
 #[test]
-fn without_the_compare_it_is_found_out() {
+fn check_fails_without_the_compare() {
     let found = (0..200).filter(|seed| run(*seed, false).is_err()).count();
     assert!(found > 150, "{found} of 200");
 }

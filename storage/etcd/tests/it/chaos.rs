@@ -1,4 +1,5 @@
-//! Three stores over ways to etcd that are shut, deaf or cut at random: what was acknowledged is there, once, and in order.
+//! Three stores whose connections to etcd stall, lose replies or close at random: acknowledged
+//! writes exist once and in order.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -8,26 +9,27 @@ use statestore_proto::hlc::Version;
 use statestore_proto::store::Record;
 use tokio::time::{Instant, sleep};
 
-use crate::proxy::{Proxy, Way};
-use crate::support::{Server, answers, commit, journal, load, restore, stamped};
+use crate::proxy::{Mode, Proxy};
+use crate::support::{Server, commit, journal, load, responses, restore, stamped};
 
-/// For how long the ways change.
+/// Duration of the faults.
 const CHAOS: Duration = Duration::from_secs(12);
 
-/// What clients have asked for, as one broker for all stores would have it.
+/// Requests of clients at a broker that delivers them to the current leader.
 #[derive(Default)]
 struct Requests {
     next: u64,
-    /// Sent and not acknowledged.
+    /// Delivered and not acknowledged.
     pending: Vec<u64>,
     acknowledged: Vec<(u64, Version)>,
-    leads: usize,
-    /// Delivered again and answered as before.
+    terms: usize,
+    /// Redelivered to a store that had a recorded response.
     repeated: usize,
 }
 
 impl Requests {
-    fn take(&mut self) -> u64 {
+    /// Returns the next request to deliver: an unacknowledged one, or a new one.
+    fn deliver(&mut self) -> u64 {
         self.pending.pop().unwrap_or_else(|| {
             self.next += 1;
             self.next
@@ -48,7 +50,7 @@ fn version_in(records: &[Record]) -> Option<Version> {
     })
 }
 
-/// Stands by, leads and ends, again and again.
+/// Runs journals one after the other: each becomes a standby, leads and ends.
 async fn store(url: String, name: String, seed: u64, requests: Shared, until: Instant) {
     let mut rng = fastrand::Rng::with_seed(seed);
     while Instant::now() < until {
@@ -60,7 +62,7 @@ async fn store(url: String, name: String, seed: u64, requests: Shared, until: In
         };
         let mut store = restore(&records);
         let known: BTreeSet<&[u8]> = records.iter().filter_map(Record::key).collect();
-        requests.lock().unwrap().leads += 1;
+        requests.lock().unwrap().terms += 1;
         let commits = rng.usize(..400);
         for _ in 0..commits {
             if Instant::now() > until {
@@ -68,11 +70,11 @@ async fn store(url: String, name: String, seed: u64, requests: Shared, until: In
             }
             let (number, before) = {
                 let mut requests = requests.lock().unwrap();
-                (requests.take(), requests.last())
+                (requests.deliver(), requests.last())
             };
             let key = number.to_be_bytes();
             let records = stamped(&mut store, number, 0, &[b"SET", &key, b"v"]);
-            answers(&mut store);
+            responses(&mut store);
             let version = version_in(&records);
             assert_eq!(
                 version.is_none(),
@@ -100,7 +102,7 @@ async fn store(url: String, name: String, seed: u64, requests: Shared, until: In
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_acknowledged_is_there_once_and_in_order() {
+async fn acknowledged_writes_exist_once_and_in_order() {
     let Some(server) = Server::start().await else { return };
     let seed = fastrand::u64(..);
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -109,23 +111,23 @@ async fn what_was_acknowledged_is_there_once_and_in_order() {
     let mut client = server.client().await;
     let (mut proxies, mut stores) = (Vec::new(), Vec::new());
     for name in ["a", "b", "c"] {
-        let proxy = Proxy::to(server.port).await;
+        let proxy = Proxy::start(server.port).await;
         let (url, requests) = (proxy.url(), Arc::clone(&requests));
         stores.push(tokio::spawn(store(url, name.to_owned(), rng.u64(..), requests, until)));
         proxies.push(proxy);
     }
     while Instant::now() < until {
         let proxy = &proxies[rng.usize(..proxies.len())];
-        let ways = [Way::Shut, Way::Deaf, Way::Deaf, Way::Cut];
-        proxy.set(ways[rng.usize(..ways.len())]);
-        // Who leads does not know that it does not any more, as one that stood still.
+        let modes = [Mode::Stall, Mode::DropReplies, Mode::DropReplies, Mode::Close];
+        proxy.set(modes[rng.usize(..modes.len())]);
+        // The leader does not notice this, as after a stop for longer than the lease.
         if rng.bool() {
             client.delete("/statestore/leader", None).await.unwrap();
         }
         sleep(Duration::from_millis(rng.u64(1..1_500))).await;
-        proxy.set(Way::Cut);
+        proxy.set(Mode::Close);
         sleep(Duration::from_millis(20)).await;
-        proxy.set(Way::Open);
+        proxy.set(Mode::Open);
         sleep(Duration::from_millis(rng.u64(1..300))).await;
     }
     for store in stores {
@@ -134,8 +136,8 @@ async fn what_was_acknowledged_is_there_once_and_in_order() {
     let mut last = journal(&server.url(), "last", 60);
     let records = load(&mut last).await.unwrap();
     let versions = |key: &[u8]| {
-        let of_key = records.iter().filter(|record| record.key() == Some(key));
-        of_key.filter_map(|record| version_in(std::slice::from_ref(record))).collect::<Vec<_>>()
+        let with_key = records.iter().filter(|record| record.key() == Some(key));
+        with_key.filter_map(|record| version_in(std::slice::from_ref(record))).collect::<Vec<_>>()
     };
     let requests = requests.lock().unwrap();
     for (number, version) in &requests.acknowledged {
@@ -148,8 +150,12 @@ async fn what_was_acknowledged_is_there_once_and_in_order() {
     let (acknowledged, repeated) = (requests.acknowledged.len(), requests.repeated);
     let unknown = requests.pending.len();
     eprintln!(
-        "{} leads, {acknowledged} acknowledged, {repeated} repeated, {unknown} unknown, seed {seed}",
-        requests.leads
+        "{} terms, {acknowledged} acknowledged, {repeated} repeated, {unknown} unknown, seed {seed}",
+        requests.terms
     );
-    assert!(requests.leads > 3 && acknowledged > 100, "too little happened to tell");
+    assert!(
+        requests.terms > 3 && acknowledged > 100,
+        "too few: {} terms, {acknowledged} acknowledged",
+        requests.terms
+    );
 }

@@ -1,4 +1,4 @@
-//! Answers that are lost, and standbys that were cut off.
+//! Lost replies, and standbys that were disconnected from etcd.
 
 use std::time::Duration;
 
@@ -6,37 +6,37 @@ use etcd_client::{Txn, TxnOp};
 use statestore_etcd::Role;
 use statestore_proto::store::Record;
 
-use crate::proxy::{Proxy, Way};
+use crate::proxy::{Mode, Proxy};
 use crate::support::{
-    Server, answers, commit, contents, journal, load, new_store, request, restore, set,
+    Server, commit, contents, journal, load, new_store, request, responses, restore, set,
 };
 
-async fn a_while() {
+async fn pause() {
     tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_whose_answer_was_lost_takes_effect_once() {
+async fn commit_with_a_lost_reply_takes_effect_once() {
     let Some(server) = Server::start().await else { return };
-    let proxy = Proxy::to(server.port).await;
+    let proxy = Proxy::start(server.port).await;
     let mut first = journal(&proxy.url(), "first", 60);
     load(&mut first).await.unwrap();
     let mut store = new_store();
     for number in 1..4 {
         let (epoch, sequence) = server.head().await;
-        proxy.set(Way::Deaf);
+        proxy.set(Mode::DropReplies);
         let records = set(&mut store, number, b"a", &number.to_be_bytes());
         let committing = tokio::spawn(async move {
             let result = commit(&mut first, records).await;
             (first, result)
         });
         while server.head().await == (epoch, sequence) {
-            a_while().await;
+            pause().await;
         }
-        assert!(!committing.is_finished(), "nothing was heard yet");
-        proxy.set(Way::Cut);
-        a_while().await;
-        proxy.set(Way::Open);
+        assert!(!committing.is_finished(), "no reply has arrived");
+        proxy.set(Mode::Close);
+        pause().await;
+        proxy.set(Mode::Open);
         let result;
         (first, result) = committing.await.unwrap();
         result.unwrap();
@@ -49,9 +49,9 @@ async fn a_commit_whose_answer_was_lost_takes_effect_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_standby_that_was_cut_off_while_etcd_compacted_knows_all_again() {
+async fn standby_reads_everything_again_after_a_compaction_while_disconnected() {
     let Some(server) = Server::start().await else { return };
-    let proxy = Proxy::to(server.port).await;
+    let proxy = Proxy::start(server.port).await;
     let mut first = journal(&server.url(), "first", 60);
     load(&mut first).await.unwrap();
     let mut store = new_store();
@@ -59,7 +59,7 @@ async fn a_standby_that_was_cut_off_while_etcd_compacted_knows_all_again() {
     let mut write = async |store: &mut _, words: &[&[u8]]| {
         number += 1;
         commit(&mut first, request(store, number, words)).await.unwrap();
-        answers(store);
+        responses(store);
     };
     for key in [b"a", b"b", b"c", b"d"] {
         write(&mut store, &[b"SET", key, b"before"]).await;
@@ -71,7 +71,7 @@ async fn a_standby_that_was_cut_off_while_etcd_compacted_knows_all_again() {
         tokio::spawn(async move { load(&mut second).await.map(|records| (second, records)) });
     role.changed().await.unwrap();
     assert!(matches!(role.current(), Role::Standby { leader: Some(_), .. }));
-    proxy.set(Way::Cut);
+    proxy.set(Mode::Close);
     write(&mut store, &[b"DEL", b"a"]).await;
     write(&mut store, &[b"SET", b"b", b"after"]).await;
     write(&mut store, &[b"DEL", b"d"]).await;
@@ -80,17 +80,17 @@ async fn a_standby_that_was_cut_off_while_etcd_compacted_knows_all_again() {
     let mut client = server.client().await;
     let revision = client.get("x", None).await.unwrap().header().unwrap().revision();
     client.compact(revision, None).await.unwrap();
-    proxy.set(Way::Open);
+    proxy.set(Mode::Open);
     write(&mut store, &[b"SET", b"f", b"later"]).await;
     first.leadership().resign().await.unwrap();
     let (_second, records) = loading.await.unwrap().unwrap();
     let removed = |record: &Record| matches!(record, Record::Removed { .. });
-    assert_eq!(records.iter().filter(|record| removed(record)).count(), 2, "told as a difference");
+    assert_eq!(records.iter().filter(|record| removed(record)).count(), 2, "removed by difference");
     assert_eq!(contents(&restore(&records)), contents(&store));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_watch_leaves_out_is_noticed_and_read() {
+async fn standby_reads_everything_again_after_a_gap_in_the_watch() {
     let Some(server) = Server::start().await else { return };
     let mut first = journal(&server.url(), "first", 60);
     load(&mut first).await.unwrap();
@@ -103,7 +103,7 @@ async fn what_a_watch_leaves_out_is_noticed_and_read() {
     let loading =
         tokio::spawn(async move { load(&mut second).await.map(|records| (second, records)) });
     role.changed().await.unwrap();
-    // As if the two transactions before it had been lost: a head that is two too far, with a removal beside it.
+    // Simulates the loss of two transactions: a head that skips two numbers, and a removal.
     let (epoch, sequence) = server.head().await;
     let head = format!("{epoch} {} 1700000000000 1 1700000000000:9:StateStore", sequence + 3);
     let skipped = Txn::new().and_then([
@@ -112,13 +112,13 @@ async fn what_a_watch_leaves_out_is_noticed_and_read() {
     ]);
     server.client().await.txn(skipped).await.unwrap();
     let error = commit(&mut first, set(&mut store, 9, b"d", b"v")).await.unwrap_err().to_string();
-    assert!(error.contains("somebody else writes there"), "{error}");
+    assert!(error.contains("another program writes there"), "{error}");
     server.client().await.delete("/statestore/leader", None).await.unwrap();
     let (mut second, records) = loading.await.unwrap().unwrap();
     let again = restore(&records);
     let keys: Vec<&[u8]> = records.iter().filter_map(Record::key).collect();
-    assert!(keys.iter().filter(|key| **key == b"c").count() > 1, "all was read again");
-    assert_eq!(again.len(), 2, "and what was removed is gone");
+    assert!(keys.iter().filter(|key| **key == b"c").count() > 1, "everything is read again");
+    assert_eq!(again.len(), 2, "the removed key is gone");
     assert_eq!(server.head().await, (epoch + 1, sequence + 4));
     commit(&mut second, vec![]).await.unwrap();
 }

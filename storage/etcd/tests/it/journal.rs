@@ -1,4 +1,4 @@
-//! What is written is what is loaded.
+//! Commits and loading.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use statestore_proto::transport::Correlation;
 use statestore_tokio::service::Journal as _;
 
 use crate::support::{
-    Server, answers, commit, contents, journal, load, new_store, request, restore, set,
+    Server, commit, contents, journal, load, new_store, request, responses, restore, set,
 };
 
 #[tokio::test]
-async fn a_restart_finds_what_was_committed() {
+async fn restart_restores_entries_responses_and_versions() {
     let Some(mut server) = Server::start().await else { return };
     let mut first = journal(&server.url(), "first", 4);
     assert_eq!(load(&mut first).await.unwrap(), []);
     let mut store = new_store();
     commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap();
-    let answered = answers(&mut store);
-    assert_eq!(answered.len(), 1);
+    let first_response = responses(&mut store);
+    assert_eq!(first_response.len(), 1);
     commit(&mut first, set(&mut store, 2, b"b", b"2")).await.unwrap();
     commit(&mut first, set(&mut store, 3, b"b", b"3")).await.unwrap();
     commit(&mut first, request(&mut store, 4, &[b"DEL", b"a"])).await.unwrap();
@@ -33,7 +33,7 @@ async fn a_restart_finds_what_was_committed() {
     assert!(server.has("k/b").await && !server.has("k/a").await);
     drop(first);
     server.kill();
-    server.again().await;
+    server.restart().await;
 
     let mut second = journal(&server.url(), "second", 4);
     let records = load(&mut second).await.unwrap();
@@ -41,10 +41,10 @@ async fn a_restart_finds_what_was_committed() {
     let mut again = restore(&records);
     assert_eq!(contents(&again), contents(&store));
     assert!(contents(&store).iter().any(|record| matches!(record, Record::Registered { .. })));
-    // The request that comes again has the first answer and writes nothing.
+    // A duplicate gets the first response and writes nothing.
     let repeated = set(&mut again, 1, b"a", b"1");
-    assert_eq!((repeated, answers(&mut again)), (vec![], answered));
-    // And the version of what was deleted is not issued again.
+    assert_eq!((repeated, responses(&mut again)), (vec![], first_response));
+    // The version of the deleted entry is not issued again.
     let issued = |records: &[Record]| match records {
         [Record::Put { version, .. }, ..] => version.clone(),
         other => panic!("{other:?}"),
@@ -54,7 +54,7 @@ async fn a_restart_finds_what_was_committed() {
 }
 
 #[tokio::test]
-async fn a_commit_without_records_writes_nothing_and_asks_etcd() {
+async fn commit_without_records_writes_nothing() {
     let Some(server) = Server::start().await else { return };
     let mut journal = journal(&server.url(), "only", 30);
     load(&mut journal).await.unwrap();
@@ -69,7 +69,7 @@ async fn a_commit_without_records_writes_nothing_and_asks_etcd() {
 }
 
 #[tokio::test]
-async fn values_go_up_to_the_limit() {
+async fn values_up_to_the_limit_are_committed() {
     let Some(server) = Server::start().await else { return };
     let mut journal = journal(&server.url(), "only", 60);
     load(&mut journal).await.unwrap();
@@ -85,8 +85,8 @@ async fn values_go_up_to_the_limit() {
     let more = set(&mut store, 9, &key, &[&value[..], b"v"].concat());
     let error = commit(&mut journal, more).await.unwrap_err().to_string();
     assert!(error.contains("1048577 bytes") && error.contains("1048576"), "{error}");
-    assert!(error.len() < 400, "no value in it: {error}");
-    assert_eq!(server.head().await.1, 6, "a transaction each");
+    assert!(error.len() < 400, "the error contains no value: {error}");
+    assert_eq!(server.head().await.1, 6, "one transaction for each value");
     journal.leadership().resign().await.unwrap();
 
     let mut second = crate::support::journal(&server.url(), "second", 60);
@@ -96,7 +96,7 @@ async fn values_go_up_to_the_limit() {
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_keys_come_back_in_portions() {
+async fn hundred_thousand_keys_are_loaded_in_portions() {
     const KEYS: u64 = 100_000;
     let Some(server) = Server::start().await else { return };
     let mut first = journal(&server.url(), "first", 60);
@@ -109,7 +109,7 @@ async fn a_hundred_thousand_keys_come_back_in_portions() {
         if records.len() >= 4_000 {
             commit(&mut first, std::mem::take(&mut records)).await.unwrap();
         }
-        answers(&mut store);
+        responses(&mut store);
     }
     commit(&mut first, records).await.unwrap();
     first.leadership().resign().await.unwrap();
@@ -129,8 +129,8 @@ async fn a_hundred_thousand_keys_come_back_in_portions() {
     assert!(contents(&again) == contents(&store), "other contents");
 }
 
-/// A put and its answer, which is wanted for no time at all.
-fn put_and_answer(number: u64) -> [Record; 2] {
+/// A put and its response, which is not retained.
+fn put_and_response(number: u64) -> [Record; 2] {
     let node = NodeId::new("node").unwrap();
     let put = Record::Put {
         key: number.to_be_bytes().into(),
@@ -140,9 +140,9 @@ fn put_and_answer(number: u64) -> [Record; 2] {
         expires: None,
         persist: true,
     };
-    let answered = RecordedResponse {
+    let response = RecordedResponse {
         client_id: "lamp".into(),
-        response_topic: "answers".into(),
+        response_topic: "responses".into(),
         correlation: Correlation::new(&number.to_be_bytes()),
         content: number,
         payload: Bytes::from_static(b"+OK\r\n"),
@@ -151,17 +151,17 @@ fn put_and_answer(number: u64) -> [Record; 2] {
         given_at: Duration::ZERO,
         order: number + 1,
     };
-    [put, Record::Response(answered)]
+    [put, Record::Response(response)]
 }
 
 #[tokio::test]
-async fn the_largest_transaction_is_one_that_etcd_takes() {
+async fn etcd_accepts_the_largest_transaction() {
     let Some(server) = Server::start().await else { return };
     let mut journal = journal(&server.url(), "only", 60);
     load(&mut journal).await.unwrap();
-    // The second drops the answers of the first.
+    // Each transaction removes the responses of the previous one.
     for round in 0..3 {
-        let records = (125 * round..125 * (round + 1)).flat_map(put_and_answer);
+        let records = (125 * round..125 * (round + 1)).flat_map(put_and_response);
         commit(&mut journal, records.collect()).await.unwrap();
         assert_eq!(server.head().await, (1, 2 + round));
         let keys = server.keys().await;
@@ -171,7 +171,7 @@ async fn the_largest_transaction_is_one_that_etcd_takes() {
 }
 
 #[tokio::test]
-async fn large_values_behind_small_ones_are_read_in_smaller_pages() {
+async fn large_values_after_small_ones_are_read_in_smaller_pages() {
     const SMALL: u64 = 1_500;
     const LARGE: u64 = 80;
     let Some(server) = Server::start().await else { return };
@@ -182,7 +182,7 @@ async fn large_values_behind_small_ones_are_read_in_smaller_pages() {
     for number in 0..SMALL {
         records.extend(set(&mut store, number, format!("a-{number:05}").as_bytes(), b"v"));
     }
-    // Together more than one answer of etcd may have here.
+    // Together larger than the limit of one message.
     let value = vec![b'v'; MAX_VALUE_BYTES - 100];
     for number in SMALL..SMALL + LARGE {
         records.extend(set(&mut store, number, format!("b-{number:05}").as_bytes(), &value));

@@ -1,4 +1,4 @@
-//! Journals over real etcd processes. They skip with a plain line where there is none.
+//! Tests of journals over real etcd processes. Without etcd they print a line and are skipped.
 
 mod support;
 

@@ -1,13 +1,15 @@
-//! Several members, of which some are not there.
+//! Several members of etcd, some of which are down.
 
 use std::time::Duration;
 
 use statestore_etcd::{EtcdJournal, Options};
 
-use crate::support::{Server, answers, commit, contents, free_port, load, new_store, restore, set};
+use crate::support::{
+    Server, commit, contents, free_port, load, new_store, responses, restore, set,
+};
 
 #[tokio::test]
-async fn members_that_are_down_do_no_harm_while_another_answers() {
+async fn one_member_that_responds_is_enough() {
     let Some(server) = Server::start().await else { return };
     let down = || format!("http://127.0.0.1:{}", free_port());
     let mut store = new_store();
@@ -25,7 +27,7 @@ async fn members_that_are_down_do_no_harm_while_another_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_leader_of_etcd_may_die_or_hang() {
+async fn commits_survive_a_dead_or_hanging_leader_of_etcd() {
     let Some(mut members) = Server::cluster().await else { return };
     let urls: Vec<String> = members.iter().map(Server::url).collect();
     let journal = |name| {
@@ -37,7 +39,7 @@ async fn the_leader_of_etcd_may_die_or_hang() {
     let mut store = new_store();
     for (round, hangs) in [true, false].into_iter().enumerate() {
         let mut leader = 0;
-        while !members[leader].leads().await {
+        while !members[leader].is_leader().await {
             leader += 1;
         }
         match hangs {
@@ -47,15 +49,15 @@ async fn the_leader_of_etcd_may_die_or_hang() {
         for repeat in 0..20 {
             let number = 100 * round as u64 + repeat;
             commit(&mut first, set(&mut store, number, &number.to_be_bytes(), b"v")).await.unwrap();
-            answers(&mut store);
+            responses(&mut store);
         }
         match hangs {
             true => members[leader].freeze(false),
-            false => members[leader].again().await,
+            false => members[leader].restart().await,
         }
     }
-    let sequence = members[0].head().await;
-    assert_eq!(sequence, (1, 41), "each once");
+    let head = members[0].head().await;
+    assert_eq!(head, (1, 41), "each commit once");
     first.leadership().resign().await.unwrap();
     let mut second = journal("second");
     assert_eq!(contents(&restore(&load(&mut second).await.unwrap())), contents(&store));

@@ -1,4 +1,4 @@
-//! A way to etcd that can be shut, and that can lose the answers to what it has let through.
+//! A TCP proxy in front of etcd that can stall, lose replies and close connections.
 
 use std::sync::Arc;
 
@@ -8,42 +8,43 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Mode {
     Open,
-    /// Nothing passes either way, and nobody is told.
-    Shut,
-    /// What is asked passes, and no answer does.
-    Deaf,
-    /// All connections end.
-    Cut,
+    /// Connections stay open, and no bytes pass in either direction.
+    Stall,
+    /// Requests pass, and replies are discarded.
+    DropReplies,
+    /// All connections are closed.
+    Close,
 }
 
 pub(crate) struct Proxy {
     port: u16,
-    way: Arc<watch::Sender<Way>>,
+    mode: Arc<watch::Sender<Mode>>,
     task: JoinHandle<()>,
 }
 
 impl Proxy {
-    pub(crate) async fn to(port: u16) -> Self {
+    /// Starts a proxy for a local port.
+    pub(crate) async fn start(target: u16) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let own = listener.local_addr().unwrap().port();
-        let way = Arc::new(watch::Sender::new(Way::Open));
-        let of_task = Arc::clone(&way);
+        let port = listener.local_addr().unwrap().port();
+        let mode = Arc::new(watch::Sender::new(Mode::Open));
+        let task_mode = Arc::clone(&mode);
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(pass(client, port, of_task.subscribe()));
+                tokio::spawn(forward(client, target, task_mode.subscribe()));
             }
         });
-        Self { port: own, way, task }
+        Self { port, mode, task }
     }
 
     pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    pub(crate) fn set(&self, way: Way) {
-        self.way.send_replace(way);
+    pub(crate) fn set(&self, mode: Mode) {
+        self.mode.send_replace(mode);
     }
 }
 
@@ -53,23 +54,23 @@ impl Drop for Proxy {
     }
 }
 
-async fn pass(mut client: TcpStream, port: u16, mut way: watch::Receiver<Way>) {
-    let Ok(mut server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
-    let (mut asked, mut answered) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+async fn forward(mut client: TcpStream, target: u16, mut mode: watch::Receiver<Mode>) {
+    let Ok(mut server) = TcpStream::connect(("127.0.0.1", target)).await else { return };
+    let (mut requests, mut replies) = (vec![0; 64 << 10], vec![0; 64 << 10]);
     loop {
-        let now = *way.borrow_and_update();
+        let now = *mode.borrow_and_update();
         tokio::select! {
             biased;
-            changed = way.changed() => if changed.is_err() { return },
-            () = std::future::ready(()), if now == Way::Cut => return,
-            read = client.read(&mut asked), if now != Way::Shut => match read {
+            changed = mode.changed() => if changed.is_err() { return },
+            () = std::future::ready(()), if now == Mode::Close => return,
+            read = client.read(&mut requests), if now != Mode::Stall => match read {
                 Ok(0) | Err(_) => return,
-                Ok(len) => if server.write_all(&asked[..len]).await.is_err() { return },
+                Ok(len) => if server.write_all(&requests[..len]).await.is_err() { return },
             },
-            read = server.read(&mut answered), if now != Way::Shut => match read {
+            read = server.read(&mut replies), if now != Mode::Stall => match read {
                 Ok(0) | Err(_) => return,
-                Ok(_) if now == Way::Deaf => {}
-                Ok(len) => if client.write_all(&answered[..len]).await.is_err() { return },
+                Ok(_) if now == Mode::DropReplies => {}
+                Ok(len) => if client.write_all(&replies[..len]).await.is_err() { return },
             },
         }
     }

@@ -1,4 +1,4 @@
-//! Who leads, and who does not any more.
+//! Elections, failover, and the roles that report them.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use statestore_proto::time::UnixTime;
 use statestore_tokio::JournalError;
 use tokio::time::{Instant, timeout};
 
-use crate::proxy::{Proxy, Way};
+use crate::proxy::{Mode, Proxy};
 use crate::support::{Server, commit, contents, journal, load, new_store, restore, set};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Waits until a role is such a one.
+/// Waits for a wanted role.
 async fn until(watch: &mut RoleWatch, is_wanted: impl Fn(&Role) -> bool) -> Role {
     let wait = async {
         let mut role = watch.current();
         while !is_wanted(&role) {
-            role = watch.changed().await.expect("it is there");
+            role = watch.changed().await.expect("the journal exists");
         }
         role
     };
-    timeout(LONG, wait).await.expect("the role comes")
+    timeout(LONG, wait).await.expect("the role changes in time")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_standby_follows_and_takes_over_from_one_that_is_gone() {
+async fn standby_follows_and_leads_after_the_lease_of_a_dead_leader() {
     let Some(server) = Server::start().await else { return };
     let mut first = journal(&server.url(), "first", 4);
     load(&mut first).await.unwrap();
@@ -48,24 +48,24 @@ async fn a_standby_follows_and_takes_over_from_one_that_is_gone() {
     }
     assert!(first.leadership().is_held());
     assert!(!loading.is_finished());
-    let gone = Instant::now();
+    let dropped = Instant::now();
     let leadership = first.leadership();
     drop(first);
     assert!(matches!(
         until(&mut role, |role| !matches!(role, Role::Standby { .. })).await,
         Role::Leading { epoch: 2, .. }
     ));
-    let after = gone.elapsed();
+    let after = dropped.elapsed();
     let (mut second, records) = timeout(LONG, loading).await.unwrap().unwrap();
-    eprintln!("leading {after:?} after the other was gone, with a lease of 4 s");
-    assert!(after > Duration::from_millis(500), "{after:?}: the lease was not waited for");
+    eprintln!("failover {after:?} after the end of the leader, with a lease of 4 s");
+    assert!(after > Duration::from_millis(500), "{after:?}: before the end of the lease");
     assert!(!leadership.is_held());
     assert_eq!(contents(&restore(&records)), contents(&store));
     commit(&mut second, set(&mut store, 99, b"z", b"1")).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_resigns_is_followed_at_once() {
+async fn standby_leads_at_once_after_a_resignation() {
     let Some(server) = Server::start().await else { return };
     let mut first = journal(&server.url(), "first", 60);
     load(&mut first).await.unwrap();
@@ -80,7 +80,7 @@ async fn a_leader_that_resigns_is_followed_at_once() {
     first.leadership().resign().await.unwrap();
     let (_second, records) = timeout(LONG, loading).await.unwrap().unwrap().unwrap();
     let after = resigned.elapsed();
-    eprintln!("leading {after:?} after the other has resigned");
+    eprintln!("failover {after:?} after the resignation");
     assert!(after < Duration::from_secs(10), "{after:?} of a lease of 60 s");
     assert_eq!(contents(&restore(&records)), contents(&store));
     let error = commit(&mut first, set(&mut store, 2, b"b", b"2")).await.unwrap_err();
@@ -90,13 +90,13 @@ async fn a_leader_that_resigns_is_followed_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_was_deposed_writes_nothing_more() {
+async fn deposed_leader_writes_nothing_more() {
     let Some(server) = Server::start().await else { return };
     let mut first = journal(&server.url(), "first", 60);
     load(&mut first).await.unwrap();
     let mut store = new_store();
     commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap();
-    // As if its lease had run out while it stood still.
+    // Simulates a stop of the process for longer than its lease.
     server.client().await.delete("/statestore/leader", None).await.unwrap();
     let mut second = journal(&server.url(), "second", 60);
     let records = load(&mut second).await.unwrap();
@@ -116,7 +116,7 @@ async fn one_that_was_deposed_writes_nothing_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_barrier_finds_that_another_leads() {
+async fn commit_without_records_fails_if_another_store_leads() {
     let Some(server) = Server::start().await else { return };
     let mut first = journal(&server.url(), "first", 60);
     load(&mut first).await.unwrap();
@@ -129,44 +129,44 @@ async fn a_barrier_finds_that_another_leads() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_is_lost_while_idle_is_told_at_once() {
+async fn lease_lost_while_idle_is_reported_without_a_commit() {
     let Some(server) = Server::start().await else { return };
-    let proxy = Proxy::to(server.port).await;
+    let proxy = Proxy::start(server.port).await;
     let mut first = journal(&proxy.url(), "first", 4);
     load(&mut first).await.unwrap();
     let mut role = first.role();
     assert!(matches!(role.current(), Role::Leading { epoch: 1, .. }));
-    let shut = Instant::now();
-    proxy.set(Way::Shut);
+    let stalled = Instant::now();
+    proxy.set(Mode::Stall);
     let lost = until(&mut role, Role::is_final).await;
-    let after = shut.elapsed();
+    let after = stalled.elapsed();
     assert!(matches!(lost, Role::Lost { .. }), "{lost:?}");
-    eprintln!("the loss of a lease of 4 s was told {after:?} after the way to etcd was shut");
+    eprintln!("loss of a lease of 4 s reported {after:?} after the connection stalled");
     assert!(!first.leadership().is_held());
-    proxy.set(Way::Open);
+    proxy.set(Mode::Open);
     let mut store = new_store();
     let error = commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap_err().to_string();
     assert!(error.contains("not leading any more"), "{error}");
     assert!(!server.has("k/a").await);
-    // The next need not wait: the lease is given back, also when etcd was started anew meanwhile and has granted it again.
-    timeout(LONG, async { while server.has("leader").await {} }).await.expect("it is given back");
+    // The lease is revoked, so the next leader does not wait until it expires.
+    timeout(LONG, async { while server.has("leader").await {} }).await.expect("it is revoked");
 }
 
-/// Records of one value with a version of so many milliseconds from now.
+/// A record of a version that is `millis` ahead of the wall clock.
 fn ahead(millis: u64) -> Vec<Record> {
     let node = NodeId::new("node").unwrap();
     let hlc = Hlc::new(UnixTime::from_millis(wall() + millis), 0, node);
     vec![Record::Issued { version: Version::new(hlc) }]
 }
 
-#[expect(clippy::disallowed_methods, reason = "what a leader writes has the time in it")]
+#[expect(clippy::disallowed_methods, reason = "heads contain the wall clock of the leader")]
 fn wall() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     u64::try_from(now.as_millis()).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_is_a_minute_behind_the_store_never_leads() {
+async fn store_with_a_clock_a_minute_behind_never_leads() {
     let Some(server) = Server::start().await else { return };
     for (millis, leads) in [(50_000, true), (90_000, false)] {
         let mut first = journal(&server.url(), "first", 60);
@@ -183,7 +183,7 @@ async fn a_clock_that_is_a_minute_behind_the_store_never_leads() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_is_seconds_off_lets_others_go_first() {
+async fn store_with_clock_skew_delays_its_candidacy() {
     let Some(server) = Server::start().await else { return };
     for (skew, at_least) in [(0, Duration::ZERO), (5_000, Duration::from_secs(8))] {
         let mut first = journal(&server.url(), "first", 60);
@@ -192,7 +192,7 @@ async fn a_clock_that_is_seconds_off_lets_others_go_first() {
         let mut role = second.role();
         let loading = tokio::spawn(async move { load(&mut second).await.map(|_| second) });
         until(&mut role, |role| matches!(role, Role::Standby { leader: Some(_), .. })).await;
-        // What the leader would have written with such a clock, and its end.
+        // Writes the head of a leader with that skew, and removes the leader.
         let mut client = server.client().await;
         let head = client.get("/statestore/head", None).await.unwrap();
         let head = head.kvs()[0].value_str().unwrap().to_owned();
@@ -214,7 +214,7 @@ async fn a_clock_that_is_seconds_off_lets_others_go_first() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_that_stand_by_one_leads_at_a_time() {
+async fn one_of_several_standbys_leads_at_a_time() {
     let Some(server) = Server::start().await else { return };
     let mut waiting = Vec::new();
     for number in 0..5 {
@@ -226,7 +226,7 @@ async fn of_many_that_stand_by_one_leads_at_a_time() {
     }
     let mut store = new_store();
     for round in 1..=5_u64 {
-        // Each is led by another, and knows what those before have written.
+        // Each round has another leader, which has read the writes of all earlier ones.
         let leading = until_one_leads(&mut waiting).await;
         let (_, loading) = waiting.swap_remove(leading);
         let (mut leader, records) = loading.await.unwrap().unwrap();
@@ -252,5 +252,5 @@ async fn until_one_leads(waiting: &mut [(RoleWatch, Loading)]) -> usize {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("nobody leads");
+    panic!("no store leads");
 }

@@ -1,4 +1,4 @@
-//! Stores behind a broker: one answers, and the next one goes on where it was.
+//! Services at one broker: after a failover the next store continues with the same state.
 
 use statestore_etcd::{Leadership, Role, RoleWatch};
 use statestore_loopback::Hub;
@@ -21,13 +21,13 @@ fn start(hub: &Hub, url: &str, name: &str) -> Running {
         .durable_registrations(true)
         .linearizable_reads(true);
     let service = StoreService::builder().journal(journal).config(config).unwrap();
-    // One client id, so that the broker takes them for one store.
+    // All stores have the same client id, so they share one session.
     let service = service.spawn(hub.store_link("statestore"));
     Running { service, role, leadership }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_goes_on_where_another_ended() {
+async fn failover_of_a_service_is_transparent_to_clients() {
     let Some(server) = Server::start().await else { return };
     let hub = Hub::new();
     let mut first = start(&hub, &server.url(), "first");
@@ -53,11 +53,11 @@ async fn a_store_goes_on_where_another_ended() {
     assert_eq!(client.get("gone").await, Ok(None));
     assert!(matches!(first.role.current(), Role::Lost { .. }));
 
-    // A standby that is shut down does not hold that up.
+    // A standby shuts down without leading first.
     let third = start(&hub, &server.url(), "third");
     third.service.shutdown().await;
 
-    // Whoever is deposed ends, and says so; a read finds it as well as a write.
+    // A deposed store ends with an error. A read is enough to detect this.
     server.client().await.delete("/statestore/leader", None).await.unwrap();
     let other = Hub::new();
     let fourth = start(&other, &server.url(), "fourth");
@@ -66,6 +66,6 @@ async fn a_store_goes_on_where_another_ended() {
     let closed = second.service.wait_closed().await;
     assert!(closed.to_string().contains("deposed: \"fourth\" leads in epoch 3"), "{closed}");
     assert!(matches!(second.role.current(), Role::Deposed { .. }));
-    assert!(!read.is_finished(), "it was not answered");
+    assert!(!read.is_finished(), "the read got no response");
     read.abort();
 }

@@ -1,4 +1,4 @@
-//! Real etcd processes, stores driven by hand, and a proxy that cuts what it is told to.
+//! Real etcd processes, and store machines driven by hand.
 
 use std::fs;
 use std::net::TcpListener;
@@ -22,7 +22,7 @@ const RESPONSE_TOPIC: &str = "clients/lamp-1/services/statestore/_any_/command/i
 const STARTED: u64 = 1_700_000_000_000;
 const PREFIX: &str = "/statestore/";
 
-/// An etcd of one member, or one member of several, that ends with this, in a directory that goes with it.
+/// A member of etcd. Dropping it ends its process and removes its directory.
 pub(crate) struct Server {
     child: Child,
     dir: PathBuf,
@@ -30,7 +30,7 @@ pub(crate) struct Server {
     args: Vec<String>,
 }
 
-/// What a member that belongs to no others is told.
+/// Arguments of a member without others.
 const ALONE: [&str; 4] = ["--name", "one", "--listen-peer-urls", "http://127.0.0.1:0"];
 
 fn program() -> Option<&'static str> {
@@ -42,7 +42,7 @@ pub(crate) fn free_port() -> u16 {
 }
 
 impl Server {
-    /// `None`, with a line that says so, where there is no etcd.
+    /// Starts a single member. Without etcd, prints a line and returns `None`.
     pub(crate) async fn start() -> Option<Self> {
         Self::start_with(&[]).await
     }
@@ -51,11 +51,11 @@ impl Server {
         let port = free_port();
         let url = format!("http://127.0.0.1:{port}");
         let server = Self::spawn(port, &url, &[&ALONE, args].concat())?;
-        server.ready().await;
+        server.wait_ready().await;
         Some(server)
     }
 
-    /// Three members.
+    /// Starts a cluster of three members.
     pub(crate) async fn cluster() -> Option<[Self; 3]> {
         let ports = [(); 3].map(|()| (free_port(), free_port()));
         let peer = |at: usize| format!("http://127.0.0.1:{}", ports[at].1);
@@ -70,29 +70,29 @@ impl Server {
         };
         let servers = [start(0)?, start(1)?, start(2)?];
         for server in &servers {
-            server.ready().await;
+            server.wait_ready().await;
         }
         Some(servers)
     }
 
-    /// Whether this member leads the others.
-    pub(crate) async fn leads(&self) -> bool {
+    /// Returns whether this member is the leader of etcd.
+    pub(crate) async fn is_leader(&self) -> bool {
         let status = self.client().await.status().await.unwrap();
         status.leader() == status.header().unwrap().member_id()
     }
 
-    /// Stops it without its end, or lets it go on.
+    /// Stops or continues the process.
     pub(crate) fn freeze(&self, is_frozen: bool) {
         let signal = if is_frozen { "-STOP" } else { "-CONT" };
         let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
         assert!(sent.unwrap().success());
     }
 
-    /// Starts one that listens at this address, and does not wait for it.
+    /// Starts a member that listens at this address, without waiting for it.
     pub(crate) fn spawn(port: u16, url: &str, args: &[&str]) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let Some(program) = program() else {
-            eprintln!("skipped: no etcd here (apt-get install etcd-server)");
+            eprintln!("skipped: etcd is not installed (apt-get install etcd-server)");
             return None;
         };
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -115,38 +115,38 @@ impl Server {
         self.child.wait().unwrap();
     }
 
-    /// Starts it again after it was killed.
-    pub(crate) async fn again(&mut self) {
+    /// Starts the member again after it was killed.
+    pub(crate) async fn restart(&mut self) {
         self.child = spawn(program().unwrap(), &self.dir, &self.args);
-        self.ready().await;
+        self.wait_ready().await;
     }
 
-    /// Kills it, removes all it has, and starts it again.
-    pub(crate) async fn empty(&mut self) {
+    /// Kills the member, removes its data, and starts it again.
+    pub(crate) async fn restart_empty(&mut self) {
         self.kill();
         fs::remove_dir_all(&self.dir).unwrap();
         fs::create_dir_all(&self.dir).unwrap();
-        self.again().await;
+        self.restart().await;
     }
 
     pub(crate) async fn client(&self) -> Client {
         Client::connect([self.url()], None).await.unwrap()
     }
 
-    async fn ready(&self) {
+    async fn wait_ready(&self) {
         for _ in 0..600 {
             let mut client = self.client().await;
-            let asked =
+            let response =
                 tokio::time::timeout(Duration::from_secs(1), client.get("ready", None)).await;
-            if matches!(asked, Ok(Ok(_))) {
+            if matches!(response, Ok(Ok(_))) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        panic!("etcd does not answer");
+        panic!("etcd does not respond");
     }
 
-    /// All keys below the prefix, as etcd has them.
+    /// Returns all keys below the prefix, with their values.
     pub(crate) async fn keys(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let options = GetOptions::new().with_prefix();
         let mut found = self.client().await.get(PREFIX, Some(options)).await.unwrap();
@@ -158,7 +158,7 @@ impl Server {
         self.keys().await.iter().any(|(other, _)| *other == key.as_bytes())
     }
 
-    /// Epoch and sequence of the head.
+    /// Returns the epoch and the sequence of the head.
     pub(crate) async fn head(&self) -> (u64, u64) {
         let found = self.client().await.get(format!("{PREFIX}head"), None).await.unwrap();
         let text = found.kvs()[0].value_str().unwrap().to_owned();
@@ -189,7 +189,7 @@ fn spawn(program: &str, dir: &Path, args: &[String]) -> Child {
         .unwrap()
 }
 
-/// Options with a lease of so many seconds.
+/// Options with a lease in seconds.
 pub(crate) fn options(url: &str, name: &str, lease: u64) -> Options {
     Options::new([url]).name(name).advertise("mqtt://here").lease(Duration::from_secs(lease))
 }
@@ -198,7 +198,7 @@ pub(crate) fn journal(url: &str, name: &str, lease: u64) -> EtcdJournal {
     EtcdJournal::new(options(url, name, lease)).unwrap()
 }
 
-/// Time stands still, so that what is left of any is what it was.
+/// Time stands still, so remaining durations stay the same.
 fn now() -> Now {
     Now::new(Instant::from_millis(0), UnixTime::from_millis(STARTED))
 }
@@ -215,12 +215,12 @@ pub(crate) fn set(store: &mut Store, number: u64, key: &[u8], value: &[u8]) -> V
     request(store, number, &[b"SET", key, value])
 }
 
-/// The records of one request. Its answer is ready afterwards.
+/// Executes a request and returns its records. Its response is ready afterwards.
 pub(crate) fn request(store: &mut Store, number: u64, words: &[&[u8]]) -> Vec<Record> {
     stamped(store, number, number, words)
 }
 
-/// The same with a stamp that says nothing of other requests.
+/// Executes a request with this counter in its timestamp.
 pub(crate) fn stamped(
     store: &mut Store,
     number: u64,
@@ -249,8 +249,8 @@ pub(crate) fn stamped(
     records.unwrap_or_default()
 }
 
-/// Takes what the store wants to send: the answers among it.
-pub(crate) fn answers(store: &mut Store) -> Vec<Bytes> {
+/// Drains the store's packets and returns the payloads of its responses.
+pub(crate) fn responses(store: &mut Store) -> Vec<Bytes> {
     let sent = std::iter::from_fn(|| store.poll_transmit());
     let payloads = sent.filter_map(|sent| match sent {
         Transmit::Publish(publish) => Some(publish.payload),
@@ -266,7 +266,7 @@ pub(crate) async fn commit(
     journal.commit(Commit { records, snapshot: None }).await
 }
 
-/// All portions until this journal leads.
+/// Loads all records until this journal leads.
 pub(crate) async fn load(journal: &mut EtcdJournal) -> Result<Vec<Record>, JournalError> {
     let mut all = Vec::new();
     while let Some(portion) = journal.load().await? {
@@ -281,7 +281,7 @@ pub(crate) fn restore(records: &[Record]) -> Store {
     store
 }
 
-/// Everything that a store would not forget, but the clock: a journal may remember a later one.
+/// Returns the durable state of a store except its clock, which can be later in a journal.
 pub(crate) fn contents(store: &Store) -> Vec<Record> {
     store.snapshot(now()).filter(|record| !matches!(record, Record::Issued { .. })).collect()
 }

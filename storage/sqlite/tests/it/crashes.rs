@@ -1,4 +1,4 @@
-//! A process that ends at any moment: what was answered is there, and nothing that was not committed.
+//! Crashes between any two commits: a journal then contains exactly the committed records.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use statestore_tokio::service::{Commit, Journal as _};
 
 use crate::support::{Dir, Parts, block_on, contents, copy, load, new_store, restore, set};
 
-/// What a journal has that begins with a copy of these files, as they are while another has them.
+/// Copies the files of a journal while it is open, as a crash would leave them, and opens the copy.
 fn after_crash(dir: &Dir, path: &Path) -> (SqliteJournal, Vec<Record>) {
     let crashed = dir.path("crashed");
     let _ = std::fs::remove_dir_all(&crashed);
@@ -18,9 +18,9 @@ fn after_crash(dir: &Dir, path: &Path) -> (SqliteJournal, Vec<Record>) {
     (journal, records)
 }
 
-/// Snapshots are made again and again, in few parts and in many; after each commit the process might have ended.
+/// Writes snapshots of several parts repeatedly, and simulates a crash after each commit.
 #[test]
-fn nothing_is_lost_at_any_step_of_a_snapshot_and_of_what_it_removes() {
+fn crash_at_any_step_of_a_snapshot_loses_nothing() {
     let dir = Dir::new();
     let path = dir.path("journal");
     let mut store = new_store();
@@ -30,9 +30,9 @@ fn nothing_is_lost_at_any_step_of_a_snapshot_and_of_what_it_removes() {
     while snapshots < 4 {
         steps += 1;
         let key = format!("key-{}", steps % 40);
-        // Large enough that not all of it is removed at once.
+        // Large enough that one commit cannot remove all obsolete rows.
         let value = vec![b'v'; 5_000 + steps * 10];
-        // What this commit's part says is without what this commit's records say.
+        // The part of this commit does not contain the records of this commit.
         let part = parts.as_mut().and_then(|parts| parts.next(&store, 20_000));
         let is_last = part.as_ref().is_some_and(|part| part.is_last);
         let records = set(&mut store, steps as u64, key.as_bytes(), &value);
@@ -50,9 +50,8 @@ fn nothing_is_lost_at_any_step_of_a_snapshot_and_of_what_it_removes() {
     assert!(crashes_within > 20, "{crashes_within} within snapshots");
 }
 
-/// A journal that comes back while a snapshot was being made forgets it, and makes another.
 #[test]
-fn a_snapshot_that_was_not_ended_is_forgotten_and_removed() {
+fn restart_removes_an_incomplete_snapshot() {
     let dir = Dir::new();
     let path = dir.path("journal");
     let mut store = new_store();
@@ -73,5 +72,5 @@ fn a_snapshot_that_was_not_ended_is_forgotten_and_removed() {
         let db = rusqlite::Connection::open(path.join("records.db")).unwrap();
         db.query_row("SELECT count(*) FROM snapshot", [], |row| row.get(0)).unwrap()
     };
-    assert!((1..=20).contains(&parts), "{parts} parts, of the last round alone");
+    assert!((1..=20).contains(&parts), "{parts} parts, all of the last round");
 }

@@ -1,4 +1,4 @@
-//! Files that are not what was written: a journal gives what was committed, all that was acknowledged, or refuses.
+//! Damaged files: opening a journal either returns all acknowledged commits, or fails.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,8 @@ const DATABASE: &str = "records.db";
 const LOG: &str = "records.db-wal";
 const MARK: &str = "acknowledged";
 
-/// A journal with a snapshot, some log behind it, and something in both of its files; what `load` gives of it.
+/// Writes a journal with a snapshot and some log after it, and with data in both of its files.
+/// Returns its records.
 fn written(path: &Path) -> Vec<Record> {
     let mut store = new_store();
     let mut journal = SqliteJournal::open(path).unwrap();
@@ -43,7 +44,7 @@ fn written(path: &Path) -> Vec<Record> {
     load(&mut journal).unwrap()
 }
 
-/// Copies all pages to the database, which has none that are free; the log begins anew.
+/// Copies the log to the database, which then has no free pages, and truncates the log.
 fn into_database(path: &Path) {
     let db = rusqlite::Connection::open(path.join(DATABASE)).unwrap();
     db.execute_batch("VACUUM").unwrap();
@@ -55,7 +56,7 @@ fn read(path: &Path) -> Result<Vec<Record>, String> {
     load(&mut journal).map_err(|error| error.to_string())
 }
 
-/// Damages copies of a journal in many ways: how many were refused, and how many were as if nothing had happened.
+/// Damages `count` copies of a journal. Returns how many were refused and how many were unharmed.
 fn try_all(file: &str, count: u64, damage: impl Fn(&mut fastrand::Rng, &mut Vec<u8>)) -> [u64; 2] {
     let dir = Dir::new();
     let path = dir.path("journal");
@@ -99,19 +100,19 @@ fn truncate(rng: &mut fastrand::Rng, bytes: &mut Vec<u8>) {
 }
 
 #[test]
-fn a_changed_bit_in_the_database_is_refused_or_does_no_harm() {
+fn changed_bit_in_the_database_is_refused_or_harmless() {
     let [refused, unharmed] = try_all(DATABASE, 300, |rng, bytes| flip(rng, bytes));
     assert!(refused > 20 && unharmed > 20, "{refused} refused, {unharmed} unharmed");
 }
 
 #[test]
-fn a_changed_bit_in_the_log_is_refused_or_does_no_harm() {
+fn changed_bit_in_the_log_is_refused_or_harmless() {
     let [refused, unharmed] = try_all(LOG, 300, |rng, bytes| flip(rng, bytes));
     assert!(refused > 200, "{refused} refused, {unharmed} unharmed");
 }
 
 #[test]
-fn a_database_or_a_log_that_was_cut_is_refused_or_does_no_harm() {
+fn truncated_database_or_log_is_refused_or_harmless() {
     let [refused, unharmed] = try_all(DATABASE, 60, truncate);
     assert!(refused > 5, "{refused} refused, {unharmed} unharmed");
     let [refused, unharmed] = try_all(LOG, 60, truncate);
@@ -119,7 +120,7 @@ fn a_database_or_a_log_that_was_cut_is_refused_or_does_no_harm() {
 }
 
 #[test]
-fn a_log_that_was_deleted_is_missed() {
+fn deleted_log_is_detected_by_the_mark() {
     let dir = Dir::new();
     let path = dir.path("journal");
     let whole = written(&path);
@@ -129,7 +130,7 @@ fn a_log_that_was_deleted_is_missed() {
     assert!(matches!(error, OpenError::Incomplete { last: 40, .. }), "{error}");
     let advice = format!("delete {}", path.join(MARK).display());
     assert!(error.to_string().contains(&advice), "{error}");
-    // Whoever says so goes on with less, and from then on nothing is missed.
+    // Deleting the mark accepts the loss.
     fs::remove_file(path.join(MARK)).unwrap();
     for _ in 0..2 {
         let records = read(&path).unwrap();
@@ -138,7 +139,7 @@ fn a_log_that_was_deleted_is_missed() {
 }
 
 #[test]
-fn one_commit_that_is_lost_is_missed() {
+fn loss_of_one_commit_is_detected() {
     let dir = Dir::new();
     let (path, older) = (dir.path("journal"), dir.path("older"));
     let mut store = new_store();
@@ -147,18 +148,18 @@ fn one_commit_that_is_lost_is_missed() {
         let _ = fs::remove_dir_all(&older);
         copy(&path, &older);
         commit(&mut journal, set(&mut store, number, b"key", b"value")).unwrap();
-        // The files of one commit before, and the mark of now.
+        // The files from before the commit, with the mark from after it.
         assert!(read(&older).is_ok());
         let _ = fs::remove_file(older.join("records.db-shm"));
         fs::copy(path.join(MARK), older.join(MARK)).unwrap();
         let message = read(&older).unwrap_err();
-        let expected = format!("commits up to {}, and commit {number} was", number - 1);
+        let expected = format!("ends with commit {}, but commit {number} was", number - 1);
         assert!(message.contains(&expected), "{message}");
     }
 }
 
 #[test]
-fn a_mark_that_was_torn_does_no_harm_and_two_are_refused() {
+fn one_torn_mark_is_harmless_and_two_are_refused() {
     let dir = Dir::new();
     let path = dir.path("journal");
     let whole = written(&path);
@@ -172,12 +173,12 @@ fn a_mark_that_was_torn_does_no_harm_and_two_are_refused() {
     let mut torn = mark;
     (torn[3], torn[512 + 9]) = (!torn[3], !torn[512 + 9]);
     fs::write(path.join(MARK), torn).unwrap();
-    assert!(read(&path).unwrap_err().contains("neither of its marks is whole"));
+    assert!(read(&path).unwrap_err().contains("both marks are invalid"));
 }
 
-/// A page that is in use and among the free ones would be written over.
+/// A page that is both used and in the free list would be overwritten.
 #[test]
-fn free_pages_that_do_not_add_up_are_refused() {
+fn wrong_count_of_free_pages_is_refused() {
     let dir = Dir::new();
     let path = dir.path("journal");
     drop(SqliteJournal::open(&path).unwrap());
@@ -185,25 +186,25 @@ fn free_pages_that_do_not_add_up_are_refused() {
     db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     drop(db);
     let mut bytes = fs::read(path.join(DATABASE)).unwrap();
-    // In the header: how many there are.
+    // The count of free pages in the header.
     assert!(bytes[38] > 1, "{:?}", &bytes[36..40]);
     bytes[38] -= 1;
     fs::write(path.join(DATABASE), bytes).unwrap();
     assert!(read(&path).unwrap_err().contains("is damaged"));
 }
 
-/// What no checksum of SQLite's or of ours can see, since each row is whole.
+/// SQLite and the checksums of rows cannot detect these, because each present row is valid.
 #[test]
-fn rows_that_are_missing_are_named() {
+fn missing_and_moved_rows_are_reported() {
     for (delete, what) in [
         ("DELETE FROM log WHERE seq = (SELECT max(seq) - 3 FROM log)", "of table log is missing"),
-        ("DELETE FROM log", "the log has no commit"),
+        ("DELETE FROM log", "the first of the log, is missing"),
         ("DELETE FROM snapshot WHERE part = 2", "part 2 of table snapshot is missing"),
         (
             "UPDATE log SET records = x'01' WHERE seq = (SELECT max(seq) FROM log)",
-            "is not what was written",
+            "belongs elsewhere or was changed",
         ),
-        ("UPDATE snapshot SET records = zeroblob(80) WHERE part = 1", "is not what was written"),
+        ("UPDATE snapshot SET records = zeroblob(80) WHERE part = 1", "was changed"),
         (
             "UPDATE log SET records = (SELECT records FROM log WHERE seq = \
              (SELECT max(seq) - 1 FROM log)) WHERE seq = (SELECT max(seq) FROM log)",
@@ -222,18 +223,18 @@ fn rows_that_are_missing_are_named() {
         assert!(db.execute(delete, []).unwrap() > 0);
         drop(db);
         let message = read(&path).unwrap_err();
-        assert!(message.contains(what) && message.contains("Put a backup"), "{delete}: {message}");
+        assert!(message.contains(what) && message.contains("put a backup"), "{delete}: {message}");
     }
 }
 
-/// Each of the others is whole.
+/// Each file is valid, but one belongs to another journal.
 #[test]
-fn files_of_another_journal_are_refused() {
+fn file_of_another_journal_is_refused() {
     for file in [LOG, MARK] {
         let dir = Dir::new();
         let (path, other) = (dir.path("journal"), dir.path("other"));
         let (whole, _) = (written(&path), written(&other));
-        // The log of the other has nothing of what the database has from before.
+        // The other log does not continue this database.
         fs::copy(other.join(file), path.join(file)).unwrap();
         let _ = fs::remove_file(path.join("records.db-shm"));
         let message = read(&path).unwrap_err();
@@ -243,7 +244,7 @@ fn files_of_another_journal_are_refused() {
 }
 
 #[test]
-fn a_database_with_more_than_its_tables_is_refused() {
+fn database_with_a_trigger_is_refused() {
     let dir = Dir::new();
     let path = dir.path("journal");
     written(&path);
@@ -252,12 +253,12 @@ fn a_database_with_more_than_its_tables_is_refused() {
         "CREATE TRIGGER t AFTER INSERT ON log BEGIN DELETE FROM log WHERE seq = new.seq; END";
     db.execute_batch(trigger).unwrap();
     drop(db);
-    assert!(read(&path).unwrap_err().contains("more than tables"));
+    assert!(read(&path).unwrap_err().contains("its schema is not that of a journal"));
 }
 
-/// SQLite removes the log of a database that is empty, and with it the only copy.
+/// SQLite would delete the log of an empty database, and with it the only copy of the records.
 #[test]
-fn a_database_that_was_emptied_or_removed_is_refused_and_its_log_stays() {
+fn empty_or_missing_database_is_refused_and_its_log_stays() {
     for keep in [true, false] {
         let dir = Dir::new();
         let path = dir.path("journal");
@@ -280,7 +281,7 @@ fn a_database_that_was_emptied_or_removed_is_refused_and_its_log_stays() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_no_file_is_refused_and_not_followed() {
+fn links_and_pipes_are_refused_and_not_opened() {
     for name in [DATABASE, LOG, MARK, "records.db-shm", "lock"] {
         let dir = Dir::new();
         let (path, precious) = (dir.path("journal"), dir.path("precious"));
@@ -291,10 +292,10 @@ fn what_is_no_file_is_refused_and_not_followed() {
         let error = SqliteJournal::open(&path).unwrap_err();
         assert!(matches!(error, OpenError::NotAFile(_)), "{name}: {error}");
         assert_eq!(fs::read(&precious).unwrap(), b"precious");
-        // Opening a pipe would wait for whoever writes it.
+        // Opening a pipe would wait for its writer.
         fs::remove_file(path.join(name)).unwrap();
-        let made = std::process::Command::new("mkfifo").arg(path.join(name)).status().unwrap();
-        assert!(made.success());
+        let created = std::process::Command::new("mkfifo").arg(path.join(name)).status().unwrap();
+        assert!(created.success());
         let error = SqliteJournal::open(&path).unwrap_err();
         assert!(matches!(error, OpenError::NotAFile(_)), "{name}: {error}");
     }
@@ -302,8 +303,8 @@ fn what_is_no_file_is_refused_and_not_followed() {
 
 #[cfg(unix)]
 #[test]
-fn files_that_are_taken_away_while_in_use_are_missed() {
-    let takings: [fn(&Path); 5] = [
+fn files_removed_or_replaced_while_in_use_are_detected() {
+    let removals: [fn(&Path); 5] = [
         |path| fs::remove_dir_all(path).unwrap(),
         |path| fs::remove_file(path.join(DATABASE)).unwrap(),
         |path| fs::rename(path.join(LOG), path.join("elsewhere")).unwrap(),
@@ -314,13 +315,13 @@ fn files_that_are_taken_away_while_in_use_are_missed() {
         },
         |path| fs::File::options().write(true).open(path.join(LOG)).unwrap().set_len(0).unwrap(),
     ];
-    for (number, take) in takings.into_iter().enumerate() {
+    for (number, remove) in removals.into_iter().enumerate() {
         let dir = Dir::new();
         let path = dir.path("journal");
         let mut store = new_store();
         let mut journal = SqliteJournal::open(&path).unwrap();
         commit(&mut journal, set(&mut store, 1, b"a", b"1")).unwrap();
-        take(&path);
+        remove(&path);
         let error = commit(&mut journal, set(&mut store, 2, b"b", b"2")).unwrap_err();
         assert!(error.to_string().contains("while it was in use"), "{number}: {error}");
         assert!(commit(&mut journal, set(&mut store, 3, b"c", b"3")).is_err());

@@ -1,4 +1,4 @@
-//! What cannot be opened or written, and what the message says.
+//! Errors of opening and writing, and their texts.
 
 use std::fs;
 use std::io::Write as _;
@@ -21,7 +21,7 @@ fn sql(path: &Path, statement: &str) {
 }
 
 #[test]
-fn a_file_is_no_directory() {
+fn path_of_a_file_is_refused() {
     let dir = Dir::new();
     fs::write(dir.path("file"), "text").unwrap();
     let (error, message) = refused(&dir.path("file"));
@@ -34,7 +34,7 @@ fn a_file_is_no_directory() {
 }
 
 #[test]
-fn a_later_format_is_refused_and_unchanged() {
+fn later_format_is_refused_and_unchanged() {
     let dir = Dir::new();
     let path = dir.path("journal");
     drop(SqliteJournal::open(&path).unwrap());
@@ -46,7 +46,7 @@ fn a_later_format_is_refused_and_unchanged() {
     }
 }
 
-/// A row may be of a later format where the database is not.
+/// A row can have a later format although the database has the present one.
 #[test]
 fn records_of_a_later_format_are_refused() {
     let dir = Dir::new();
@@ -64,10 +64,10 @@ fn records_of_a_later_format_are_refused() {
     sql(&path, &format!("UPDATE log SET records = x'{}'", hex(&blob)));
     let mut journal = SqliteJournal::open(&path).unwrap();
     let message = load(&mut journal).unwrap_err().to_string();
-    assert!(message.contains("has format 9, and this version knows 1"), "{message}");
+    assert!(message.contains("has format 9, and this version supports 1"), "{message}");
 }
 
-/// SipHash-1-3 of all of these.
+/// SipHash-1-3 of all parts.
 fn sip(parts: &[&[u8]]) -> [u8; 8] {
     let mut hasher = siphasher::sip::SipHasher13::new();
     parts.iter().for_each(|part| std::hash::Hasher::write(&mut hasher, part));
@@ -79,11 +79,11 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_another_program_made_is_left_alone() {
+fn database_of_another_program_is_refused_and_unchanged() {
     let dir = Dir::new();
     let path = dir.path("journal");
     fs::create_dir(&path).unwrap();
-    sql(&path, "CREATE TABLE theirs (a)");
+    sql(&path, "CREATE TABLE other (a)");
     let before = fs::read(path.join("records.db")).unwrap();
     let (error, message) = refused(&path);
     assert!(
@@ -99,14 +99,14 @@ fn what_another_program_made_is_left_alone() {
 
 #[cfg(unix)]
 #[test]
-fn a_directory_is_made_for_this_user_alone() {
+fn directory_and_files_are_private_to_this_user() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let dir = Dir::new();
     let path = dir.path("a").join("b");
     drop(SqliteJournal::open(&path).unwrap());
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-    // One that is there already may be open to others; what is in it is not.
+    // The permissions of an existing directory stay; the files in it are private.
     let others = dir.path("others");
     fs::create_dir(&others).unwrap();
     fs::set_permissions(&others, fs::Permissions::from_mode(0o755)).unwrap();
@@ -123,7 +123,7 @@ fn a_directory_is_made_for_this_user_alone() {
 
 #[cfg(unix)]
 #[test]
-fn a_directory_that_cannot_be_written_is_named() {
+fn directory_without_write_permission_is_reported() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let dir = Dir::new();
@@ -136,23 +136,24 @@ fn a_directory_that_cannot_be_written_is_named() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o500)).unwrap();
     let is_root = fs::write(path.join("probe"), "").is_ok();
     if is_root {
-        println!("skipped: root may write everywhere");
+        println!("skipped: root can write everywhere");
     } else {
         let (error, message) = refused(&path);
         assert!(
-            matches!(error, OpenError::ReadOnly(_)) && message.contains("cannot be opened"),
+            matches!(error, OpenError::ReadOnly(_)) && message.contains("not writable"),
             "{message}"
         );
     }
     fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
 }
 
-/// In the child it says where to commit; the test alone does nothing.
+/// Environment variable with the directory of the child process.
 const DIR: &str = "STATESTORE_SQLITE_LIMITED_DIR";
 
-/// Not a test: what [`a_commit_that_fails_is_the_last`] starts where files may not grow. It commits until that fails, and tries again.
+/// Child process of [`failed_commit_is_the_last`], not a test: does nothing without [`DIR`]. Under
+/// a limit for the size of files, commits until a commit fails, and then commits once more.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "it is how the parent tells this process what to do")]
+#[expect(clippy::disallowed_methods, reason = "the parent passes the directory in the environment")]
 fn child() {
     let Ok(dir) = std::env::var(DIR) else { return };
     let mut journal = SqliteJournal::open(Path::new(&dir)).unwrap();
@@ -165,7 +166,7 @@ fn child() {
             Ok(()) => writeln!(out, "\ncommitted {key}").unwrap(),
             Err(error) => {
                 writeln!(out, "\nfailed {error}").unwrap();
-                // A small one would have room.
+                // A small commit would still fit.
                 let again = commit(&mut journal, set(&mut store, 2000, b"small", b"v"));
                 return writeln!(out, "\nagain {}", again.unwrap_err()).unwrap();
             }
@@ -175,7 +176,7 @@ fn child() {
 
 #[cfg(unix)]
 #[test]
-fn a_commit_that_fails_is_the_last() {
+fn failed_commit_is_the_last() {
     let dir = Dir::new();
     let path = dir.path("journal");
     let output = Command::new("sh")
@@ -188,16 +189,17 @@ fn a_commit_that_fails_is_the_last() {
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let said = |what| text.lines().filter_map(|line| line.strip_prefix(what)).collect::<Vec<_>>();
-    let committed = said("committed ");
+    let printed =
+        |what| text.lines().filter_map(|line| line.strip_prefix(what)).collect::<Vec<_>>();
+    let committed = printed("committed ");
     assert!(committed.len() > 5, "{text}");
-    let failed = said("failed ");
+    let failed = printed("failed ");
     assert!(
         failed.len() == 1 && failed[0].contains("records.db") && failed[0].contains("start again"),
         "{text}"
     );
-    let again = said("again ");
-    assert!(again.len() == 1 && again[0].contains("nothing is written any more"), "{text}");
+    let again = printed("again ");
+    assert!(again.len() == 1 && again[0].contains("an earlier commit failed"), "{text}");
 
     let mut journal = SqliteJournal::open(&path).unwrap();
     let store = restore(&load(&mut journal).unwrap());

@@ -1,15 +1,15 @@
-//! What was committed is there again: contents, answers, versions.
+//! Committed entries, responses and versions are restored after a restart.
 
 use statestore_proto::store::Record;
 use statestore_sqlite::{OpenError, SqliteJournal};
 use statestore_tokio::service::{Commit, Journal as _, SnapshotPart};
 
 use crate::support::{
-    Dir, Parts, answers, block_on, commit, contents, load, new_store, request, restore, set,
+    Dir, Parts, block_on, commit, contents, load, new_store, request, responses, restore, set,
 };
 
 #[test]
-fn a_store_comes_back_with_contents_answers_and_versions() {
+fn restart_restores_entries_responses_and_versions() {
     let dir = Dir::new();
     let path = dir.path("journal");
     let mut store = new_store();
@@ -17,8 +17,8 @@ fn a_store_comes_back_with_contents_answers_and_versions() {
     assert_eq!(load(&mut journal).unwrap(), []);
 
     let first = set(&mut store, 1, b"a", b"1");
-    let answered = answers(&mut store);
-    assert!(first.len() > 1 && !answered.is_empty(), "a value and its answer: {first:?}");
+    let response = responses(&mut store);
+    assert!(first.len() > 1 && !response.is_empty(), "an entry and its response: {first:?}");
     commit(&mut journal, first.clone()).unwrap();
     let second = [set(&mut store, 2, b"b", b"2"), set(&mut store, 3, b"a", b"3")].concat();
     commit(&mut journal, second.clone()).unwrap();
@@ -34,13 +34,13 @@ fn a_store_comes_back_with_contents_answers_and_versions() {
     assert_eq!(records, [first, second, third, watch].concat());
     let mut again = restore(&records);
     assert_eq!(contents(&again), contents(&store));
-    // The request that comes again has the first answer and writes nothing.
+    // A duplicate gets the first response and writes nothing.
     let repeated = set(&mut again, 1, b"a", b"1");
-    assert_eq!((repeated, answers(&mut again)), (vec![], answered));
+    assert_eq!((repeated, responses(&mut again)), (vec![], response));
 }
 
 #[test]
-fn a_snapshot_takes_the_place_of_what_was_before_its_first_part() {
+fn snapshot_replaces_the_commits_before_its_first_part() {
     let dir = Dir::new();
     let path = dir.path("journal");
     let mut store = new_store();
@@ -51,16 +51,16 @@ fn a_snapshot_takes_the_place_of_what_was_before_its_first_part() {
     }
     let before = contents(&store);
     let mut parts = Parts::new();
-    let mut taken = 0;
+    let mut part_count = 0;
     for number in 200.. {
         let Some(part) = parts.next(&store, 4096) else { break };
-        taken += 1;
-        // The part says what was until now; what comes with it goes on from there.
+        part_count += 1;
+        // The part contains the state before the records of the same commit.
         let records = set(&mut store, number, b"key-7", &number.to_be_bytes());
-        let with = Commit { records, snapshot: Some(part) };
-        block_on(journal.commit(with)).unwrap();
+        let commit = Commit { records, snapshot: Some(part) };
+        block_on(journal.commit(commit)).unwrap();
     }
-    assert!(taken > 3, "{taken} parts");
+    assert!(part_count > 3, "{part_count} parts");
     let mut log_only = 0;
     for number in 1000..1040 {
         commit(&mut journal, set(&mut store, number, b"key-8", b"w")).unwrap();
@@ -71,12 +71,12 @@ fn a_snapshot_takes_the_place_of_what_was_before_its_first_part() {
     let mut journal = SqliteJournal::open(&path).unwrap();
     let records = load(&mut journal).unwrap();
     assert!(contents(&restore(&records)) == contents(&store), "other contents");
-    let most = before.len() + 2 * (taken + log_only) + 2;
+    let most = before.len() + 2 * (part_count + log_only) + 2;
     assert!(records.len() <= most, "{} records, {most} at most", records.len());
 }
 
 #[test]
-fn a_snapshot_is_due_after_sixteen_mebibytes_and_not_while_one_is_made() {
+fn snapshot_is_due_after_16_mib_and_not_during_another() {
     let dir = Dir::new();
     let mut journal = SqliteJournal::open(dir.path("journal")).unwrap();
     let mut store = new_store();
@@ -94,7 +94,7 @@ fn a_snapshot_is_due_after_sixteen_mebibytes_and_not_while_one_is_made() {
 }
 
 #[test]
-fn another_journal_is_told_who_has_the_directory() {
+fn second_journal_is_refused_with_the_id_of_the_first_process() {
     let dir = Dir::new();
     let path = dir.path("journal");
     let journal = SqliteJournal::open(&path).unwrap();

@@ -11,22 +11,22 @@ use crate::support::{Dir, Parts, block_on, contents, load, restore, set};
 
 const ROUNDS: u64 = 20;
 
-/// In the child it says where to commit; the test alone does nothing.
+/// Environment variable with the directory of the child process.
 pub(crate) const DIR: &str = "STATESTORE_SQLITE_KILLED_DIR";
 
-/// Arguments that make this program the child.
+/// Arguments with which this program runs [`child`].
 pub(crate) const CHILD: [&str; 4] = ["--exact", "killed::child", "--nocapture", "--test-threads=1"];
 
-/// Not a test: what [`what_was_answered_survives_a_kill`] starts. It says how many commits it has found, and of each of its
-/// own once that is answered.
+/// Child process of [`acknowledged_commits_survive_a_kill`], not a test: does nothing without
+/// [`DIR`]. Prints the number of entries that it found, and each of its commits once acknowledged.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "it is how the parent tells this process what to do")]
+#[expect(clippy::disallowed_methods, reason = "the parent passes the directory in the environment")]
 fn child() {
     let Ok(dir) = std::env::var(DIR) else { return };
     let mut journal = SqliteJournal::open(Path::new(&dir)).unwrap();
     let mut store = restore(&load(&mut journal).unwrap());
     let entries = contents(&store).iter().filter(|record| record.key().is_some()).count();
-    say(&format!("found {entries}"));
+    print(&format!("found {entries}"));
     let first = entries as u64;
     let mut parts: Option<Parts> = None;
     for number in first.. {
@@ -39,20 +39,20 @@ fn child() {
         let key = format!("key-{number:09}");
         let records = set(&mut store, number, key.as_bytes(), &vec![b'v'; 3_000]);
         block_on(journal.commit(Commit { records, snapshot: part })).unwrap();
-        say(&format!("committed {key}"));
+        print(&format!("committed {key}"));
     }
 }
 
-fn say(line: &str) {
+fn print(line: &str) {
     let mut out = std::io::stdout();
     out.write_all(format!("\n{line}\n").as_bytes()).and_then(|()| out.flush()).unwrap();
 }
 
 #[test]
-fn what_was_answered_survives_a_kill() {
+fn acknowledged_commits_survive_a_kill() {
     let dir = Dir::new();
     let path = dir.path("journal");
-    let mut answered = Vec::new();
+    let mut acknowledged = Vec::new();
     for round in 0..ROUNDS {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(CHILD)
@@ -61,35 +61,34 @@ fn what_was_answered_survives_a_kill() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        // Some commits further each time, and then at any moment of the next.
-        let heard =
-            lines.by_ref().filter_map(|line| line.strip_prefix("committed ").map(str::to_owned));
-        answered.extend(heard.take(3 + usize::try_from(round).unwrap()));
+        // The child is killed later in each round, at any moment of its next commit.
+        let key = |line: String| line.strip_prefix("committed ").map(str::to_owned);
+        let printed = lines.by_ref().filter_map(key);
+        acknowledged.extend(printed.take(3 + usize::try_from(round).unwrap()));
         child.kill().unwrap();
         child.wait().unwrap();
-        answered
-            .extend(lines.filter_map(|line| line.strip_prefix("committed ").map(str::to_owned)));
+        acknowledged.extend(lines.filter_map(key));
 
         let mut journal = SqliteJournal::open(&path).unwrap();
         let records = load(&mut journal).unwrap();
         let store = restore(&records);
         let found: Vec<_> =
             contents(&store).iter().filter_map(|record| Some(record.key()?.to_vec())).collect();
-        for key in &answered {
+        for key in &acknowledged {
             assert!(
                 found.iter().any(|found| found == key.as_bytes()),
                 "{key} is lost in round {round}"
             );
         }
-        // One that was under way may be there, and need not.
+        // The commit in progress can be durable or not.
         assert!(
-            (answered.len()..=answered.len() + 1).contains(&found.len()),
-            "{} answered, {} found",
-            answered.len(),
+            (acknowledged.len()..=acknowledged.len() + 1).contains(&found.len()),
+            "{} acknowledged, {} found",
+            acknowledged.len(),
             found.len()
         );
-        // Whatever this process does not know of was not answered to it.
-        answered = found.into_iter().map(|key| String::from_utf8(key).unwrap()).collect();
+        // The child of the next round has read these commits.
+        acknowledged = found.into_iter().map(|key| String::from_utf8(key).unwrap()).collect();
     }
-    assert!(answered.len() > 200, "{} commits", answered.len());
+    assert!(acknowledged.len() > 200, "{} commits", acknowledged.len());
 }

@@ -1,4 +1,4 @@
-//! The journal in a directory.
+//! Tests of the journal in a directory.
 
 mod support;
 

@@ -1,7 +1,8 @@
-//! A machine whose power goes, and a disk that fails, under a process that commits.
+//! Power cuts and disk errors while a process commits.
 //!
-//! After a power cut a disk has what was synced, and of what was written since any of its sectors, old or new. So each
-//! system call of a real process is followed, and from the files as they could then be another journal is opened.
+//! After a power cut a disk contains everything that was synced. Each sector written after that has
+//! its old or its new contents. The test traces the system calls of a real process, derives files
+//! that a power cut could leave behind, and opens a journal from them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,19 +17,19 @@ use crate::trace::{self, Event};
 
 const SECTOR: usize = 512;
 
-/// A process is killed so often, and the machine could have stopped so often during each.
+/// Number of processes that are killed, and of simulated power cuts during each.
 const RUNS: u64 = 10;
 const CUTS: usize = 25;
 
-/// A file on the disk, and what is on its way there.
+/// A file: its synced contents and the changes that are not synced.
 #[derive(Default)]
 struct OnDisk {
     bytes: Vec<u8>,
-    /// In order, with the number of the step.
+    /// Unsynced changes in order, each with the number of its step.
     written: Vec<(usize, Change)>,
-    /// Whether its name is on the disk.
+    /// Its name is synced.
     has_name: bool,
-    /// The step at which it was removed; the disk may have the name still.
+    /// Step at which the file was removed; until the next sync its name can reappear.
     removed: Option<usize>,
 }
 
@@ -38,7 +39,7 @@ enum Change {
 }
 
 impl Change {
-    /// Does it to a file, or some of it.
+    /// Applies the change to a file, except for the sectors for which `is_done` returns false.
     fn apply(&self, file: &mut Vec<u8>, mut is_done: impl FnMut() -> bool) {
         match self {
             Self::Resize(length) => {
@@ -66,7 +67,7 @@ impl Change {
 #[derive(Default)]
 struct Disk {
     files: BTreeMap<PathBuf, OnDisk>,
-    /// Which step began the sync that a thread waits for.
+    /// Step at which the current sync of each thread began.
     syncs: BTreeMap<u32, usize>,
     steps: usize,
 }
@@ -78,7 +79,7 @@ impl Disk {
         match event {
             Event::Open(path) => {
                 let file = self.files.entry(path.clone()).or_default();
-                // One that is made again keeps the name.
+                // A file that is created again can still have its former name on the disk.
                 if file.removed.is_some() {
                     *file = OnDisk { has_name: file.has_name, ..OnDisk::default() };
                 }
@@ -100,19 +101,19 @@ impl Disk {
                     for (_, change) in file.written.drain(..safe) {
                         change.apply(&mut file.bytes, || true);
                     }
-                    // What is written to a file and synced can be found again.
+                    // Syncing a file also syncs its name.
                     file.has_name = true;
                 } else {
-                    // The directory.
+                    // A sync of the directory.
                     self.files.retain(|_, file| file.removed.is_none_or(|at| at >= began));
                     self.files.values_mut().for_each(|file| file.has_name = true);
                 }
             }
-            Event::Said(_) => {}
+            Event::Printed(_) => {}
         }
     }
 
-    /// What could be there after a power cut.
+    /// Writes files that a power cut at this step could leave behind.
     fn cut(&self, rng: &mut Rng, to: &Path) {
         let _ = fs::remove_dir_all(to);
         fs::create_dir_all(to).unwrap();
@@ -135,7 +136,8 @@ impl Disk {
     }
 }
 
-/// How many commits a directory has; each must be whole, and none may be missing before the last.
+/// Returns the number of commits in a directory. Checks that each is complete and that none is
+/// missing before the last.
 fn commits(path: &Path) -> usize {
     let mut journal = SqliteJournal::open(path).unwrap();
     let store = restore(&load(&mut journal).unwrap());
@@ -153,8 +155,8 @@ fn commits(path: &Path) -> usize {
     count
 }
 
-/// How many commits a process has told of.
-fn told(line: &str) -> Option<usize> {
+/// Returns how many commits are acknowledged according to a printed line.
+fn acknowledged_by(line: &str) -> Option<usize> {
     if let Some(found) = line.strip_prefix("found ") {
         return found.parse().ok();
     }
@@ -162,16 +164,16 @@ fn told(line: &str) -> Option<usize> {
 }
 
 #[test]
-fn what_was_answered_survives_a_power_cut() {
-    if !trace::is_there("what_was_answered_survives_a_power_cut") {
+fn acknowledged_commits_survive_a_power_cut() {
+    if !trace::is_available("acknowledged_commits_survive_a_power_cut") {
         return;
     }
     let dir = Dir::new();
     let (path, cut) = (dir.path("journal"), dir.path("cut"));
     let (mut disk, mut rng) = (Disk::default(), Rng::with_seed(11));
-    let (mut answered, mut cuts, mut lost) = (0, 0, 0);
+    let (mut acknowledged, mut cuts, mut lost) = (0, 0, 0);
     for run in 0..RUNS {
-        // The first makes the database.
+        // The first process creates the database.
         let calls = if run == 0 { 30 } else { rng.usize(2..60) };
         let call = ["fdatasync", "pwrite64"][rng.usize(..2)];
         let (_, events) =
@@ -180,49 +182,53 @@ fn what_was_answered_survives_a_power_cut() {
         for (number, event) in events.iter().enumerate() {
             disk.follow(event);
             let mut is_due = number % every == 0;
-            if let Event::Said(line) = event
-                && let Some(number) = told(line)
+            if let Event::Printed(line) = event
+                && let Some(number) = acknowledged_by(line)
             {
-                (answered, is_due) = (number, true);
+                (acknowledged, is_due) = (number, true);
             }
             if is_due {
                 disk.cut(&mut rng, &cut);
                 let found = commits(&cut);
                 assert!(
-                    (answered..=answered + 1).contains(&found),
-                    "{answered} commits were answered and {found} are there, in run {run} after step {number}"
+                    (acknowledged..=acknowledged + 1).contains(&found),
+                    "run {run}, step {number}: {acknowledged} commits acknowledged, {found} found"
                 );
                 cuts += 1;
-                lost += usize::from(found == answered);
+                lost += usize::from(found == acknowledged);
             }
         }
     }
-    assert!(answered > 50 && cuts > 250 && lost > 50, "{answered} commits, {cuts} cuts, {lost}");
+    assert!(
+        acknowledged > 50 && cuts > 250 && lost > 50,
+        "{acknowledged} commits, {cuts} cuts, {lost} without an unacknowledged commit"
+    );
 }
 
 #[test]
-fn what_was_answered_survives_a_disk_that_fails() {
-    if !trace::is_there("what_was_answered_survives_a_disk_that_fails") {
+fn acknowledged_commits_survive_disk_errors() {
+    if !trace::is_available("acknowledged_commits_survive_disk_errors") {
         return;
     }
     let dir = Dir::new();
     let path = dir.path("journal");
-    let (mut answered, mut rng) = (0, Rng::with_seed(12));
+    let (mut acknowledged, mut rng) = (0, Rng::with_seed(12));
     for round in 0..24 {
         let call = ["pwrite64", "fdatasync", "write"][round % 3];
         let error = ["EIO", "ENOSPC"][rng.usize(..2)];
-        // A line that it says is a write too.
+        // Printed lines are writes too.
         let when = if call == "write" { rng.usize(12..30) } else { rng.usize(8..40) };
         let forever = ["", "+"][rng.usize(..2)];
         let inject = format!("{call}:error={error}:when={when}{forever}");
-        let (said, _) = trace::run(&path, &dir.path("trace"), &inject);
-        answered = said.iter().filter_map(|line| told(line)).next_back().unwrap_or(answered);
+        let (printed, _) = trace::run(&path, &dir.path("trace"), &inject);
+        let last = printed.iter().filter_map(|line| acknowledged_by(line)).next_back();
+        acknowledged = last.unwrap_or(acknowledged);
         let found = commits(&path);
         assert!(
-            (answered..=answered + 1).contains(&found),
-            "{answered} commits were answered and {found} are there after {inject}"
+            (acknowledged..=acknowledged + 1).contains(&found),
+            "{inject}: {acknowledged} commits acknowledged, {found} found"
         );
-        answered = found;
+        acknowledged = found;
     }
-    assert!(answered > 50, "{answered} commits");
+    assert!(acknowledged > 50, "{acknowledged} commits");
 }

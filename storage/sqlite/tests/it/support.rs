@@ -1,4 +1,4 @@
-//! A store beside its journal, driven by hand, and directories to keep it in.
+//! A store machine driven by hand, a journal for its records, and temporary directories.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const CLIENT: &str = "lamp-1";
 const RESPONSE_TOPIC: &str = "clients/lamp-1/services/statestore/_any_/command/invoke/response";
 const STARTED: u64 = 1_700_000_000_000;
 
-/// A directory that is gone when this is.
+/// A temporary directory, removed on drop.
 pub(crate) struct Dir(PathBuf);
 
 impl Dir {
@@ -31,7 +31,7 @@ impl Dir {
         Self(path)
     }
 
-    /// A path in it.
+    /// Returns a path in the directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -43,12 +43,12 @@ impl Drop for Dir {
     }
 }
 
-/// What a machine would find that stops now, and only the process with it: all files as they are.
+/// Copies the files of a journal as a crash of the process would leave them.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
-        // What is in there no new process may rely on.
+        // SQLite's shared memory does not survive a crash.
         if !entry.file_name().to_str().unwrap().ends_with("-shm") {
             fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
         }
@@ -59,7 +59,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// Time stands still, so that what is left of any is what it was.
+/// Time stands still, so remaining durations stay the same.
 fn now() -> Now {
     Now::new(Instant::from_millis(0), UnixTime::from_millis(STARTED))
 }
@@ -72,7 +72,7 @@ pub(crate) fn new_store() -> Store {
     store
 }
 
-/// The records of one SET, and its answer once they are safe.
+/// Executes a SET and returns its records. Its response is ready afterwards.
 pub(crate) fn set(store: &mut Store, number: u64, key: &[u8], value: &[u8]) -> Vec<Record> {
     request(store, number, &[b"SET", key, value])
 }
@@ -100,8 +100,8 @@ pub(crate) fn request(store: &mut Store, number: u64, words: &[&[u8]]) -> Vec<Re
     records.unwrap_or_default()
 }
 
-/// Takes what the store wants to send: the answers among it.
-pub(crate) fn answers(store: &mut Store) -> Vec<Bytes> {
+/// Drains the store's packets and returns the payloads of its responses.
+pub(crate) fn responses(store: &mut Store) -> Vec<Bytes> {
     let sent = std::iter::from_fn(|| store.poll_transmit());
     let payloads = sent.filter_map(|sent| match sent {
         Transmit::Publish(publish) => Some(publish.payload),
@@ -117,7 +117,7 @@ pub(crate) fn commit(
     block_on(journal.commit(Commit { records, snapshot: None }))
 }
 
-/// All portions that a journal has.
+/// Loads all records of a journal.
 pub(crate) fn load(journal: &mut SqliteJournal) -> Result<Vec<Record>, JournalError> {
     let mut all = Vec::new();
     while let Some(portion) = block_on(journal.load())? {
@@ -132,12 +132,12 @@ pub(crate) fn restore(records: &[Record]) -> Store {
     store
 }
 
-/// Everything that a store would not forget.
+/// Returns the durable state of a store.
 pub(crate) fn contents(store: &Store) -> Vec<Record> {
     store.snapshot(now()).collect()
 }
 
-/// The parts of a snapshot, taken one by one.
+/// The parts of a snapshot, one by one.
 pub(crate) struct Parts(Option<SnapshotPosition>);
 
 impl Parts {

@@ -1,4 +1,4 @@
-//! Reading and copying a journal beside a store that writes it.
+//! Reading and copying a journal while a store writes it.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use statestore_tokio::service::{Commit, Journal as _};
 use crate::support::{Dir, Parts, block_on, commit, contents, load, new_store, restore, set};
 
 #[test]
-fn a_reader_has_what_was_committed_when_it_was_opened() {
+fn reader_returns_the_commits_from_before_it_was_opened() {
     let dir = Dir::new();
     let path = dir.path("journal");
     let mut store = new_store();
@@ -20,7 +20,7 @@ fn a_reader_has_what_was_committed_when_it_was_opened() {
     }
     let then = contents(&store);
     let reader = Reader::open(&path).unwrap();
-    // A snapshot, and what it removes.
+    // A snapshot, and the removal of the rows that it replaces.
     let mut snapshot = Parts::new();
     for number in 60..70_u64 {
         let part = snapshot.next(&store, usize::MAX);
@@ -39,7 +39,7 @@ fn a_reader_has_what_was_committed_when_it_was_opened() {
 }
 
 #[test]
-fn a_backup_of_a_running_journal_is_one() {
+fn backup_of_a_running_journal_is_complete_and_writable() {
     let dir = Dir::new();
     let (path, copy) = (dir.path("journal"), dir.path("copy"));
     let mut store = new_store();
@@ -62,14 +62,14 @@ fn a_backup_of_a_running_journal_is_one() {
 
     let mut restored = SqliteJournal::open(&copy).unwrap();
     assert!(contents(&restore(&load(&mut restored).unwrap())) == then);
-    // It goes on from there.
+    // The copy accepts further commits.
     commit(&mut restored, set(&mut store, 51, b"later", b"w")).unwrap();
     drop(restored);
     assert_eq!(Reader::open(&copy).unwrap().status().commits, 51);
 }
 
 #[test]
-fn a_backup_writes_over_nothing_and_copies_no_damage() {
+fn backup_overwrites_nothing_and_refuses_damage() {
     let dir = Dir::new();
     let (path, copy) = (dir.path("journal"), dir.path("copy"));
     assert!(matches!(backup(&path, &copy), Err(OpenError::Missing(_))));
@@ -86,9 +86,9 @@ fn a_backup_writes_over_nothing_and_copies_no_damage() {
     assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
 }
 
-/// SQLite's log is used again from its beginning while commits follow each other without a pause.
+/// SQLite reuses its log although commits follow each other without a pause.
 #[test]
-fn the_log_does_not_grow_with_what_is_written() {
+fn log_stays_below_65_mib_during_120_mib_of_commits() {
     let dir = Dir::new();
     let path = dir.path("journal");
     let mut store = new_store();

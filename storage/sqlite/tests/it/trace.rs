@@ -1,4 +1,4 @@
-//! What a process does to the files of a directory, as `strace` sees it.
+//! Traces the changes that a process makes to the files of a directory, with `strace`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::process::Command;
 
 use crate::killed;
 
-/// One step, in the order of their beginnings; a sync has an end as well.
+/// One step, ordered by the begin of its system call. The end of a sync is a separate step.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// To write; makes it if it is missing.
+    /// Opens a file for writing; creates it if it is missing.
     Open(PathBuf),
     Remove(PathBuf),
     Write {
@@ -28,22 +28,24 @@ pub(crate) enum Event {
         path: PathBuf,
         thread: u32,
     },
-    /// A line that the process has said.
-    Said(String),
+    /// A line that the process has printed.
+    Printed(String),
 }
 
-/// Whether there is an `strace` that may be used.
-pub(crate) fn is_there(test: &str) -> bool {
-    let mut version = Command::new("strace");
-    let is_there = version.args(["-qq", "-o", "/dev/null", "true"]).status();
-    let is_there = is_there.is_ok_and(|status| status.success());
-    if !is_there {
-        println!("{test}: skipped, there is no strace that may trace (apt-get install strace)");
+/// Returns whether `strace` is installed and has permission to trace. Otherwise prints that `test`
+/// is skipped.
+pub(crate) fn is_available(test: &str) -> bool {
+    let mut strace = Command::new("strace");
+    let status = strace.args(["-qq", "-o", "/dev/null", "true"]).status();
+    let is_available = status.is_ok_and(|status| status.success());
+    if !is_available {
+        println!("{test}: skipped, strace cannot trace here (apt-get install strace)");
     }
-    is_there
+    is_available
 }
 
-/// Runs [`killed::child`] with one of its system calls interfered with; what it said, and what it did.
+/// Runs [`killed::child`] with the fault `inject` in one of its system calls. Returns the lines
+/// that it printed and all its steps.
 pub(crate) fn run(dir: &Path, file: &Path, inject: &str) -> (Vec<String>, Vec<Event>) {
     let calls = "openat,unlink,close,write,pwrite64,lseek,ftruncate,fdatasync,fsync";
     let mut strace = Command::new("strace");
@@ -52,18 +54,18 @@ pub(crate) fn run(dir: &Path, file: &Path, inject: &str) -> (Vec<String>, Vec<Ev
     strace.arg(std::env::current_exe().unwrap()).args(killed::CHILD).env(killed::DIR, dir);
     strace.output().unwrap();
     let events = Reader::new(dir).read(&std::fs::read_to_string(file).unwrap());
-    let said = events.iter().filter_map(|event| match event {
-        Event::Said(line) => Some(line.clone()),
+    let printed = events.iter().filter_map(|event| match event {
+        Event::Printed(line) => Some(line.clone()),
         _ => None,
     });
-    (said.collect(), events)
+    (printed.collect(), events)
 }
 
 struct Reader<'a> {
     dir: &'a Path,
-    /// Open files of the directory, and where each is.
+    /// Open files of the directory by file descriptor, each with its position.
     open: BTreeMap<u32, (PathBuf, usize)>,
-    /// Calls that have begun.
+    /// Unfinished calls by thread.
     begun: BTreeMap<u32, String>,
     events: Vec<Event>,
 }
@@ -92,7 +94,7 @@ impl<'a> Reader<'a> {
         self.events
     }
 
-    /// What a call may do from its beginning on, whether it ends or not.
+    /// Records the effects that a call can have from its begin on, even if it never ends.
     fn begins(&mut self, thread: u32, call: &str) {
         let Some((name, arguments)) = call.split_once('(') else { return };
         let fields: Vec<&str> = arguments.split(", ").collect();
@@ -100,8 +102,8 @@ impl<'a> Reader<'a> {
             |at: usize| -> Option<usize> { fields.get(at)?.split(')').next()?.trim().parse().ok() };
         let Some(fd) = number(0).and_then(|fd| u32::try_from(fd).ok()) else { return };
         if name == "write" && fd == 1 {
-            let said = String::from_utf8(unhex(fields[1])).unwrap();
-            self.events.extend(said.lines().map(|line| Event::Said(line.to_owned())));
+            let printed = String::from_utf8(unhex(fields[1])).unwrap();
+            self.events.extend(printed.lines().map(|line| Event::Printed(line.to_owned())));
         }
         let Some((path, at)) = self.open.get_mut(&fd) else { return };
         let path = path.clone();
@@ -120,7 +122,7 @@ impl<'a> Reader<'a> {
         });
     }
 
-    /// What a call has done once it has ended.
+    /// Records the effects of a finished call.
     fn ends(&mut self, thread: u32, call: &str) {
         let Some((call, result)) = call.rsplit_once(" = ") else { return };
         let Some((name, arguments)) = call.split_once('(') else { return };
@@ -159,7 +161,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The bytes of `"\x61\x62"`.
+/// Decodes bytes in the form `"\x61\x62"`.
 fn unhex(quoted: &str) -> Vec<u8> {
     let digits = quoted.trim_matches('"').split("\\x").skip(1);
     digits.map(|digits| u8::from_str_radix(digits, 16).unwrap()).collect()

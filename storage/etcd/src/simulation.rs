@@ -1,5 +1,5 @@
-//! Elections and fencing in a small world: the store and the chain as they are, over an etcd that is modelled, with pauses longer
-//! than the lease, and with transactions and replies that come late, twice or never.
+//! Simulation of elections and fencing. The real store machine and chain run over a modelled etcd,
+//! with pauses longer than the lease. Transactions and replies arrive late, twice or never.
 
 mod check;
 mod etcd;
@@ -13,73 +13,58 @@ use statestore_proto::message::{Command, Condition, Expiry};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_testkit::machines::ask::{Ask, Sent as StorePacket};
 
-use self::check::{Op, What};
+use self::check::{Kind, Op};
 use self::etcd::{Etcd, Txn};
 use self::member::Member;
 use crate::chain::Outcome;
 
 const EPOCH: u64 = 1_696_374_425_000;
 
-/// Milliseconds of a lease.
+/// Lease in milliseconds.
 const LEASE: u64 = 2_000;
 
-/// How long a run goes on.
+/// Length of a run in milliseconds.
 const END: u64 = 40_000;
 
-/// A client asks again after this, and gives up after that.
-const AGAIN: u64 = 150;
-const GIVES_UP: u64 = 1_900;
+/// Milliseconds after which a client sends its request again, and after which it gives up.
+const RESEND_AFTER: u64 = 150;
+const GIVE_UP_AFTER: u64 = 1_900;
 
-/// In seconds; answers are wanted for twice as long.
+/// Message expiry of requests in seconds. Stores retain responses for twice this time.
 const EXPIRY: u32 = 2;
 
-/// What is broken on purpose.
+/// Variant of the system: the sound one, or one with a defect that the checks must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Twin {
     Sound,
-    /// Transactions take effect whatever the head is.
+    /// Transactions take effect without comparing the head.
     NoCompare,
-    /// Reads wait for no transaction.
+    /// Reads do not wait for a transaction.
     NoBarrier,
-    /// A leader does not take over the clock of the one before.
+    /// A leader does not restore the clock of its predecessor.
     NoClock,
-    /// Answers are not kept.
-    NoAnswers,
+    /// Standbys do not restore responses.
+    NoResponses,
 }
 
-/// What is on its way.
+/// A message in transit or a timer.
 #[derive(Debug)]
 enum Event {
-    /// A transaction, to etcd. A member has a number for each turn that it leads.
-    Txn {
-        member: usize,
-        turn: u64,
-        txn: Txn,
-    },
-    /// What became of one, to a member.
-    Outcome {
-        member: usize,
-        turn: u64,
-        number: u64,
-        outcome: Outcome,
-    },
-    /// A request, to a member.
-    Request {
-        member: usize,
-        op: usize,
-    },
-    /// An answer, to a client.
-    Answer {
-        op: usize,
-        payload: String,
-        version: Option<String>,
-    },
-    /// A member, or a client, has something to do.
+    /// A transaction sent to etcd. `turn` is the number of the member's term.
+    Txn { member: usize, turn: u64, txn: Txn },
+    /// The outcome of a transaction, sent to a member.
+    Outcome { member: usize, turn: u64, number: u64, outcome: Outcome },
+    /// A request sent to a member.
+    Request { member: usize, op: usize },
+    /// A response sent to a client.
+    Response { op: usize, payload: String, version: Option<String> },
+    /// Step of a member.
     Member(usize),
+    /// Step of a client.
     Client(usize),
 }
 
-/// Events in the order in which they come.
+/// Events in the order of their times.
 #[derive(Default)]
 struct Net {
     order: u64,
@@ -100,23 +85,24 @@ impl Net {
     }
 }
 
-struct World {
+struct Simulation {
     rng: Rng,
     twin: Twin,
-    /// How many of a hundred transactions and replies are lost, and how many transactions come twice.
+    /// Percentage of transactions and replies that are lost, and of transactions that arrive twice.
     loss: u8,
     delay: u64,
-    /// How many keys there are, and how many of a hundred requests remove one.
+    /// Number of keys.
     keys: u8,
+    /// Percentage of requests that remove a key.
     removals: u8,
-    /// Whether nobody asks for most of the time, for longer than answers are wanted.
+    /// Clients send no requests for long periods, in which recorded responses expire.
     is_quiet: bool,
     net: Net,
     etcd: Etcd,
     members: Vec<Member>,
     ops: Vec<Op>,
-    /// The request of each client.
-    asking: Vec<Option<usize>>,
+    /// Current request of each client.
+    current: Vec<Option<usize>>,
 }
 
 fn now(millis: u64, offset: i64) -> Now {
@@ -124,7 +110,7 @@ fn now(millis: u64, offset: i64) -> Now {
     Now::new(Instant::from_millis(millis), UnixTime::from_millis(unix))
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64, twin: Twin) -> Self {
         let mut rng = Rng::with_seed(seed);
         let mut net = Net::default();
@@ -150,23 +136,23 @@ impl World {
             etcd: Etcd::new(twin != Twin::NoCompare),
             members,
             ops: Vec::new(),
-            asking: vec![None; clients],
+            current: vec![None; clients],
             rng,
         }
     }
 
     fn run(mut self) -> (Vec<Op>, Etcd) {
         while let Some((at, event)) = self.net.next() {
-            // What is under way then is heard of.
-            if at > END + GIVES_UP {
+            // Requests that were sent before the end can still get their responses.
+            if at > END + GIVE_UP_AFTER {
                 break;
             }
-            self.take(at, event);
+            self.handle(at, event);
         }
         (self.ops, self.etcd)
     }
 
-    fn take(&mut self, at: u64, event: Event) {
+    fn handle(&mut self, at: u64, event: Event) {
         match event {
             Event::Txn { member, turn, txn } => {
                 let outcome = self.etcd.transact(at, &txn);
@@ -180,19 +166,19 @@ impl World {
                 self.members[member].replies.push((turn, number, outcome));
             }
             Event::Request { member, op } => {
-                // A broker says how long a request has waited.
+                // Brokers report how long a request has waited.
                 let mut ask = self.ops[op].ask.clone();
                 ask.arrived = Some(Instant::from_millis(at));
                 self.members[member].inbox.push_back(ask);
             }
-            Event::Answer { op, payload, version } => self.answered(at, op, payload, version),
-            Event::Member(number) => self.member(at, number),
-            Event::Client(client) => self.client(at, client),
+            Event::Response { op, payload, version } => self.receive(at, op, payload, version),
+            Event::Member(number) => self.step_member(at, number),
+            Event::Client(client) => self.step_client(at, client),
         }
     }
 
-    /// A member does what it has to, unless it stands still.
-    fn member(&mut self, at: u64, number: usize) {
+    /// Executes a step of a member and schedules the next one, sometimes after a long pause.
+    fn step_member(&mut self, at: u64, number: usize) {
         let pause = match self.rng.u16(0..1_000) {
             0 => self.rng.u64(LEASE / 2..3 * LEASE),
             1..20 => self.rng.u64(50..400),
@@ -209,39 +195,39 @@ impl World {
             let copies = 1 + u8::from(self.rng.u8(0..100) < self.loss);
             for _ in 0..copies {
                 if self.rng.u8(0..100) >= self.loss {
-                    // Now and then one that is very late.
+                    // Some transactions arrive very late.
                     let late = if self.rng.u8(0..50) == 0 { 3 * LEASE } else { self.delay };
                     let arrives = at + self.rng.u64(0..=late);
                     self.net.send(arrives, Event::Txn { member: number, turn, txn: txn.clone() });
                 }
             }
         }
-        for told in sent.told {
-            let StorePacket::Reply { correlation, payload, version, .. } = told else { continue };
+        for packet in sent.packets {
+            let StorePacket::Reply { correlation, payload, version, .. } = packet else { continue };
             let op = correlation.and_then(|data| <[u8; 16]>::try_from(data).ok());
             let op = op.map(u128::from_be_bytes).and_then(|op| usize::try_from(op).ok());
-            let op = op.expect("what a request had");
+            let op = op.expect("the correlation data of a request");
             let arrives = at + self.rng.u64(0..=self.delay);
-            self.net.send(arrives, Event::Answer { op, payload, version });
+            self.net.send(arrives, Event::Response { op, payload, version });
         }
     }
 
-    fn answered(&mut self, at: u64, op: usize, payload: String, version: Option<String>) {
+    fn receive(&mut self, at: u64, op: usize, payload: String, version: Option<String>) {
         let op = &mut self.ops[op];
-        op.answers.push((payload, version));
-        op.answered.get_or_insert(at);
+        op.responses.push((payload, version));
+        op.responded.get_or_insert(at);
     }
 
-    /// A client asks, or asks again; whoever says that it leads may be asked.
-    fn client(&mut self, at: u64, client: usize) {
-        let open = self.asking[client].filter(|op| self.ops[*op].answered.is_none());
+    /// A client sends a new request, or its last one again, to any member that believes to lead.
+    fn step_client(&mut self, at: u64, client: usize) {
+        let open = self.current[client].filter(|op| self.ops[*op].responded.is_none());
         let op = match open {
-            Some(op) if at < self.ops[op].invoked + GIVES_UP => op,
+            Some(op) if at < self.ops[op].invoked + GIVE_UP_AFTER => op,
             _ if at < END && !(self.is_quiet && at % 8_000 > 2_000) => {
                 let op = self.ops.len();
-                let asked = self.ask(at, client, op);
-                self.ops.push(asked);
-                self.asking[client] = Some(op);
+                let request = self.new_request(at, client, op);
+                self.ops.push(request);
+                self.current[client] = Some(op);
                 op
             }
             _ if at < END => {
@@ -250,9 +236,10 @@ impl World {
             }
             _ => return,
         };
-        if open != Some(op) || self.ops[op].asked + AGAIN <= at {
-            self.ops[op].asked = at;
-            let leading = (0..self.members.len()).filter(|member| self.members[*member].leads());
+        if open != Some(op) || self.ops[op].sent + RESEND_AFTER <= at {
+            self.ops[op].sent = at;
+            let leading =
+                (0..self.members.len()).filter(|member| self.members[*member].is_leader());
             let leading: Vec<usize> = leading.collect();
             if let Some(member) = self.rng.choice(leading) {
                 let arrives = at + self.rng.u64(0..=self.delay);
@@ -263,7 +250,7 @@ impl World {
         self.net.send(at + pause, Event::Client(client));
     }
 
-    fn ask(&mut self, at: u64, client: usize, number: usize) -> Op {
+    fn new_request(&mut self, at: u64, client: usize, number: usize) -> Op {
         let key = format!("k{}", self.rng.u8(0..self.keys)).into_bytes();
         let key = key.as_slice();
         let value = format!("v{number}").into_bytes();
@@ -273,51 +260,51 @@ impl World {
             2 => (Condition::IfAbsent, None),
             _ => (Condition::Always, None),
         };
-        let (what, command) = match self.rng.u8(0..100) {
-            dice if dice < self.removals => (What::Del, Command::Del { key }),
-            0..70 => (What::Get, Command::Get { key }),
+        let (kind, command) = match self.rng.u8(0..100) {
+            dice if dice < self.removals => (Kind::Del, Command::Del { key }),
+            0..70 => (Kind::Get, Command::Get { key }),
             _ => {
-                let what = What::Set { value: value.clone() };
-                (what, Command::Set { key, value: &value[..], condition, expiry })
+                let kind = Kind::Set { value: value.clone() };
+                (kind, Command::Set { key, value: &value[..], condition, expiry })
             }
         };
         let mut ask = Ask::new(&format!("c{client}"), number as u64, &command);
         ask.expiry = Some(EXPIRY);
         Op {
             key: key.to_vec(),
-            what,
+            kind,
             ask,
             invoked: at,
-            asked: at,
-            answered: None,
-            answers: Vec::new(),
+            sent: at,
+            responded: None,
+            responses: Vec::new(),
         }
     }
 }
 
-/// What was found wrong in so many seeds, and how often another led.
+/// Runs these seeds. Returns the violations, the number of terms, and the number of responses.
 fn runs(seeds: std::ops::Range<u64>, twin: Twin) -> (Vec<String>, u64, usize) {
-    let (mut wrong, mut turns, mut answered) = (Vec::new(), 0, 0);
+    let (mut violations, mut terms, mut responses) = (Vec::new(), 0, 0);
     for seed in seeds {
-        let (ops, etcd) = World::new(seed, twin).run();
-        turns += etcd.head.epoch;
-        answered += ops.iter().filter(|op| op.answered.is_some()).count();
-        wrong
-            .extend(check::all(&ops, &etcd).into_iter().map(|what| format!("seed {seed}: {what}")));
+        let (ops, etcd) = Simulation::new(seed, twin).run();
+        terms += etcd.head.epoch;
+        responses += ops.iter().filter(|op| op.responded.is_some()).count();
+        let found = check::violations(&ops, &etcd).into_iter();
+        violations.extend(found.map(|violation| format!("seed {seed}: {violation}")));
     }
-    (wrong, turns, answered)
+    (violations, terms, responses)
 }
 
 #[test]
-fn no_two_leaders_ever_contradict_each_other() {
-    let (wrong, turns, answered) = runs(0..500, Twin::Sound);
-    assert_eq!(wrong, Vec::<String>::new());
-    assert!(turns > 1_500 && answered > 50_000, "{turns} turns, {answered} answers prove little");
+fn responses_of_all_leaders_agree_with_one_log() {
+    let (violations, terms, responses) = runs(0..500, Twin::Sound);
+    assert_eq!(violations, Vec::<String>::new());
+    assert!(terms > 1_500 && responses > 50_000, "{terms} terms and {responses} are too few");
 }
 
 #[test]
-fn each_twin_is_found_out() {
-    for twin in [Twin::NoCompare, Twin::NoBarrier, Twin::NoClock, Twin::NoAnswers] {
+fn checks_find_each_defect() {
+    for twin in [Twin::NoCompare, Twin::NoBarrier, Twin::NoClock, Twin::NoResponses] {
         let found = (0..400).position(|seed| !runs(seed..seed + 1, twin).0.is_empty());
         assert!(found.is_some(), "{twin:?}");
     }

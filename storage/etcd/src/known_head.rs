@@ -1,36 +1,36 @@
-//! How far a process has seen the chain get, over all of its journals.
+//! Latest head of the chain that a process has seen, across all of its journals.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::head::Head;
 
-/// The furthest head that was seen.
+/// The latest head that was seen.
 #[derive(Clone, Default)]
-pub(crate) struct Known(Arc<Mutex<Option<Head>>>);
+pub(crate) struct KnownHead(Arc<Mutex<Option<Head>>>);
 
-impl Known {
-    pub(crate) fn see(&self, head: &Head) {
+impl KnownHead {
+    pub(crate) fn observe(&self, head: &Head) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.as_ref().is_none_or(|known| known.place() < head.place()) {
+        if known.as_ref().is_none_or(|known| known.position() < head.position()) {
             *known = Some(head.clone());
         }
     }
 
-    /// The head that was seen.
+    /// Returns the latest head that was seen.
     pub(crate) fn current(&self) -> Option<Head> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The head that was seen, if what is found now cannot follow on it.
+    /// Returns the latest head that was seen, if the head `found` is earlier or missing.
     pub(crate) fn contradicts(&self, found: Option<&Head>) -> Option<Head> {
-        self.current().filter(|known| found.is_none_or(|found| found.place() < known.place()))
+        self.current().filter(|known| found.is_none_or(|found| found.position() < known.position()))
     }
 }
 
-impl fmt::Debug for Known {
+impl fmt::Debug for KnownHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Known")
+        f.write_str("KnownHead")
     }
 }
 
@@ -41,13 +41,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_behind_what_was_seen_contradicts_it() {
+    fn earlier_or_missing_head_contradicts_the_latest_one() {
         let head = |epoch, sequence| Head { epoch, sequence, ..Head::first(UnixTime::default()) };
-        let known = Known::default();
-        assert_eq!(known.contradicts(None), None, "nothing was seen");
-        known.see(&head(2, 10));
-        known.see(&head(2, 9));
-        known.see(&head(1, 99));
+        let known = KnownHead::default();
+        assert_eq!(known.contradicts(None), None, "no head was seen");
+        known.observe(&head(2, 10));
+        known.observe(&head(2, 9));
+        known.observe(&head(1, 99));
         for found in [None, Some(head(2, 9)), Some(head(1, 99)), Some(head(0, 0))] {
             assert_eq!(known.contradicts(found.as_ref()), Some(head(2, 10)), "{found:?}");
         }

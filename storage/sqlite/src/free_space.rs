@@ -1,4 +1,4 @@
-//! The space that is left for a journal.
+//! Free space for a journal.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// Bytes that can still be written, if so many are free in the database.
+    /// Returns how many bytes can still be written if `reusable` bytes are free in the database.
     const fn free_bytes(self, reusable: u64) -> u64 {
         if self.free.saturating_add(self.log) < LOG_BYTES_MAX {
             return self.free;
@@ -37,7 +37,7 @@ impl Disk {
 
 /// The free bytes of the disk and of the database.
 #[derive(Debug)]
-pub(crate) struct Space {
+pub(crate) struct FreeSpace {
     directory: PathBuf,
     /// Bytes that are free in the database.
     reusable: AtomicU64,
@@ -47,19 +47,20 @@ pub(crate) struct Space {
     disk: Mutex<Option<(Instant, Option<Disk>)>>,
 }
 
-impl Space {
+impl FreeSpace {
     pub(crate) fn new(directory: &Path, reusable: u64) -> Self {
         let (directory, reusable) = (directory.to_owned(), AtomicU64::new(reusable));
         Self { directory, reusable, is_outdated: AtomicBool::new(false), disk: Mutex::default() }
     }
 
-    /// Notes that a commit has changed the free bytes; so many are free in the database now.
+    /// Sets the bytes that are free in the database after a commit, and requests a new measurement
+    /// of the disk.
     pub(crate) fn set_reusable(&self, bytes: u64) {
         self.reusable.store(bytes, Ordering::Relaxed);
         self.is_outdated.store(true, Ordering::Release);
     }
 
-    /// Bytes that can still be written; `None` if that cannot be measured.
+    /// Returns how many bytes can still be written; `None` if that cannot be measured.
     pub(crate) fn free_bytes(&self) -> Option<u64> {
         Some(self.disk()?.free_bytes(self.reusable.load(Ordering::Relaxed)))
     }
@@ -107,8 +108,8 @@ mod tests {
 
     #[test]
     fn disk_of_a_directory_is_measured() {
-        let space = Space::new(&std::env::temp_dir(), 0);
+        let space = FreeSpace::new(&std::env::temp_dir(), 0);
         assert!(space.free_bytes().is_some_and(|bytes| bytes > 0));
-        assert_eq!(Space::new(Path::new("/no/such/directory"), 1).free_bytes(), None);
+        assert_eq!(FreeSpace::new(Path::new("/no/such/directory"), 1).free_bytes(), None);
     }
 }

@@ -1,13 +1,14 @@
-//! The time that leases are counted by, which goes on while a machine is suspended.
+//! Clock for leases. It continues while the machine is suspended.
 
 use std::time::Duration;
 
-/// A moment since the machine was started.
+/// A moment, measured from the start of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(Duration);
 
 impl Moment {
-    /// `CLOCK_BOOTTIME`: the monotonic clock stands still in a suspend, and etcd's does not.
+    /// Reads `CLOCK_BOOTTIME`. The monotonic clock stops during a suspend, unlike the clocks of
+    /// etcd on other machines.
     #[cfg(target_os = "linux")]
     pub(crate) fn now() -> Self {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -15,24 +16,23 @@ impl Moment {
         Self(Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default()))
     }
 
-    /// The monotonic clock. Whether it counts a suspend is the system's to say.
+    /// Reads the monotonic clock. It depends on the system whether that continues during a suspend.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn now() -> Self {
         static START: std::sync::OnceLock<tokio::time::Instant> = std::sync::OnceLock::new();
         Self(START.get_or_init(tokio::time::Instant::now).elapsed())
     }
 
-    /// So much later.
     pub(crate) fn after(self, time: Duration) -> Self {
         Self(self.0.saturating_add(time))
     }
 
-    /// What is left until then; nothing if it has passed.
+    /// Returns the time until this moment; zero if it has passed.
     pub(crate) fn left(self) -> Duration {
         self.0.saturating_sub(Self::now().0)
     }
 
-    /// How long ago that was.
+    /// Returns the time since this moment; zero if it is in the future.
     pub(crate) fn elapsed(self) -> Duration {
         Self::now().0.saturating_sub(self.0)
     }
@@ -42,10 +42,10 @@ impl Moment {
 mod tests {
     use super::*;
 
-    /// The kernel's own word, which counts suspends.
+    /// `/proc/uptime` includes suspends.
     #[cfg(target_os = "linux")]
     #[test]
-    fn it_is_the_time_since_the_machine_was_started() {
+    fn moment_agrees_with_the_uptime_of_the_kernel() {
         let uptime = || {
             let text = std::fs::read_to_string("/proc/uptime").unwrap();
             let seconds = text.split_whitespace().next().unwrap().parse().unwrap();
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_passed_has_nothing_left() {
+    fn passed_moment_has_no_time_left() {
         let now = Moment::now();
         assert!(now.left().is_zero());
         assert!(now.after(Duration::from_secs(60)).left() > Duration::from_secs(30));

@@ -1,4 +1,4 @@
-//! An etcd of one key with a lease, and of the chain.
+//! Model of etcd: the leader key with its lease, and the chain.
 
 use statestore_proto::store::Record;
 use statestore_proto::time::UnixTime;
@@ -15,7 +15,7 @@ pub(super) struct Txn {
     pub(super) records: Vec<Record>,
 }
 
-/// What a transaction has left behind.
+/// Effect of a transaction.
 pub(super) struct Entry {
     pub(super) at: u64,
     pub(super) head: Head,
@@ -25,9 +25,9 @@ pub(super) struct Entry {
 pub(super) struct Etcd {
     compares: bool,
     pub(super) head: Head,
-    /// All that was written, in order.
+    /// Effects of all transactions, in order.
     pub(super) log: Vec<Entry>,
-    /// Whose the key of the leader is, and until when.
+    /// Lease of the leader key, and its expiry.
     leader: Option<(i64, u64)>,
     leases: i64,
 }
@@ -49,7 +49,7 @@ impl Etcd {
         Outcome::Succeeded
     }
 
-    /// Creates the key of the leader under a new lease, if it is not there.
+    /// Creates the leader key with a new lease, if it does not exist.
     pub(super) fn campaign(&mut self, at: u64, lease: u64) -> Option<i64> {
         if self.leader.is_some_and(|(_, until)| at < until) {
             return None;
@@ -59,7 +59,7 @@ impl Etcd {
         Some(self.leases)
     }
 
-    /// Whether the lease was still there to be renewed.
+    /// Renews the lease; returns `false` if it has expired.
     pub(super) fn renew(&mut self, at: u64, id: i64, lease: u64) -> bool {
         match &mut self.leader {
             Some((holder, until)) if *holder == id && at < *until => {

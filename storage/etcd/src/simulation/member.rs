@@ -1,4 +1,4 @@
-//! One store: it stands by, claims, leads, and is deposed.
+//! A store of the simulation: a standby that claims, leads and is deposed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,18 +11,18 @@ use super::{EXPIRY, LEASE, Twin, now};
 use crate::chain::{Chain, Outcome, Verdict};
 use crate::head::later;
 
-/// A transaction without an outcome is sent again after this.
-const SENT_AGAIN: u64 = 200;
+/// Milliseconds after which a transaction without an outcome is sent again.
+const RESEND_AFTER: u64 = 200;
 
 pub(super) struct Member {
     number: usize,
-    /// What its wall clock is ahead.
+    /// Milliseconds by which its wall clock is ahead.
     offset: i64,
-    /// Whether it stops when its lease is over, by its own clock; the chain must do without.
-    minds_lease: bool,
+    /// Stops when its lease has expired. The chain must be safe without that.
+    respects_lease: bool,
     twin: Twin,
     store: Store,
-    /// How much of the log it has.
+    /// Number of log entries that it has applied.
     applied: usize,
     writer: Option<Writer>,
     turns: u64,
@@ -34,7 +34,7 @@ struct Writer {
     chain: Chain,
     lease: i64,
     held_until: u64,
-    /// Whether the claim is done and all before it known.
+    /// The claim has taken effect, and all entries before it are applied.
     leads: bool,
     sent: Option<Sent>,
     txns: u64,
@@ -46,11 +46,11 @@ struct Sent {
     at: u64,
 }
 
-/// What a step sends.
+/// Messages of a step.
 #[derive(Default)]
 pub(super) struct Output {
     pub(super) txns: Vec<(u64, Txn)>,
-    pub(super) told: Vec<StorePacket>,
+    pub(super) packets: Vec<StorePacket>,
 }
 
 fn store(twin: Twin) -> Store {
@@ -59,11 +59,11 @@ fn store(twin: Twin) -> Store {
 }
 
 impl Member {
-    pub(super) fn new(number: usize, offset: i64, minds_lease: bool, twin: Twin) -> Self {
+    pub(super) fn new(number: usize, offset: i64, respects_lease: bool, twin: Twin) -> Self {
         Self {
             number,
             offset,
-            minds_lease,
+            respects_lease,
             twin,
             store: store(twin),
             applied: 0,
@@ -74,11 +74,11 @@ impl Member {
         }
     }
 
-    pub(super) fn leads(&self) -> bool {
+    pub(super) fn is_leader(&self) -> bool {
         self.writer.as_ref().is_some_and(|writer| writer.leads)
     }
 
-    /// Everything in memory is lost; it begins as a standby.
+    /// Loses its memory and becomes a standby.
     pub(super) fn crash(&mut self, twin: Twin) {
         self.store = store(twin);
         self.applied = 0;
@@ -90,11 +90,11 @@ impl Member {
     pub(super) fn step(&mut self, at: u64, rng: &mut Rng, etcd: &mut Etcd) -> Output {
         let mut output = Output::default();
         if self.writer.is_none() {
-            self.stand_by(at, rng, etcd);
+            self.follow_and_campaign(at, rng, etcd);
         }
-        self.hear(at, etcd);
-        self.mind_lease(at, etcd);
-        if self.leads() {
+        self.handle_outcomes(at, etcd);
+        self.renew_lease(at, etcd);
+        if self.is_leader() {
             let now = now(at, self.offset);
             self.store.handle_timeout(now);
             while let Some(ask) = self.inbox.pop_front() {
@@ -107,12 +107,12 @@ impl Member {
             self.inbox.clear();
         }
         self.write(at, &mut output);
-        output.told.extend(StorePacket::drain(&mut self.store));
+        output.packets.extend(StorePacket::drain(&mut self.store));
         output
     }
 
-    /// Follows the log, and tries to lead when nobody does.
-    fn stand_by(&mut self, at: u64, rng: &mut Rng, etcd: &mut Etcd) {
+    /// Follows the log, and tries to lead if no member does.
+    fn follow_and_campaign(&mut self, at: u64, rng: &mut Rng, etcd: &mut Etcd) {
         let upto = rng.usize(self.applied..=etcd.log.len());
         self.follow(at, etcd, upto);
         let Some(lease) = etcd.campaign(at, LEASE) else { return };
@@ -134,13 +134,13 @@ impl Member {
         let is_first = self.applied == 0;
         let records = entries.iter().flat_map(|entry| {
             let is_old = is_first && entry.at + 2_000 * u64::from(EXPIRY) < at;
-            let is_dropped = is_old || self.twin == Twin::NoAnswers;
+            let is_dropped = is_old || self.twin == Twin::NoResponses;
             let is_kept =
                 move |record: &&Record| !is_dropped || !matches!(record, Record::Response(_));
             entry.records.iter().filter(is_kept)
         });
         if is_first {
-            // Whoever begins finds what is there, and nothing of what was removed.
+            // A new standby reads the existing keys, without those that were removed.
             let mut values = BTreeMap::new();
             for record in records {
                 match record {
@@ -156,8 +156,8 @@ impl Member {
         self.applied = self.applied.max(upto);
     }
 
-    /// Takes what became of its transactions.
-    fn hear(&mut self, at: u64, etcd: &Etcd) {
+    /// Handles the outcomes of its transactions.
+    fn handle_outcomes(&mut self, at: u64, etcd: &Etcd) {
         for (turn, number, outcome) in std::mem::take(&mut self.replies) {
             let Some(writer) = self.writer.as_mut().filter(|_| turn == self.turns) else {
                 continue;
@@ -173,7 +173,7 @@ impl Member {
                     writer.leads = true;
                     let head = writer.chain.head().clone();
                     let claim = etcd.log.iter().position(|entry| entry.head == head);
-                    let claim = claim.expect("it is done");
+                    let claim = claim.expect("the claim is in the log");
                     self.follow(at, etcd, claim + 1);
                     if let Some(version) = head.clock.filter(|_| self.twin != Twin::NoClock) {
                         let now = now(at, self.offset);
@@ -194,21 +194,21 @@ impl Member {
         }
     }
 
-    /// Renews the lease; one that is over ends the lead of whoever minds it.
-    fn mind_lease(&mut self, at: u64, etcd: &mut Etcd) {
+    /// Renews the lease. If it has expired, a standby or a member that minds its lease restarts.
+    fn renew_lease(&mut self, at: u64, etcd: &mut Etcd) {
         let Some(writer) = &mut self.writer else { return };
         if etcd.renew(at, writer.lease, LEASE) {
             writer.held_until = at + LEASE * 4 / 5;
-        } else if at >= writer.held_until && (self.minds_lease || !writer.leads) {
+        } else if at >= writer.held_until && (self.respects_lease || !writer.leads) {
             self.crash(self.twin);
         }
     }
 
-    /// Sends what there is to be committed, or the last transaction again.
+    /// Sends the next transaction, or the last one again.
     fn write(&mut self, at: u64, output: &mut Output) {
         let Some(writer) = &mut self.writer else { return };
         if let Some(sent) = &mut writer.sent {
-            if sent.at + SENT_AGAIN <= at {
+            if sent.at + RESEND_AFTER <= at {
                 assert_eq!(writer.chain.outcome(Outcome::NoReply), Verdict::Again);
                 sent.at = at;
                 output.txns.push((self.turns, sent.txn.clone()));
