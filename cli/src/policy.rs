@@ -18,53 +18,72 @@ const READ_MAX: u64 = 2 << 20;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum PolicyVerb {
-    /// Reads a policy and prints warnings about probable mistakes; exit code 1 if there are any
+    /// Parse a policy and print warnings about probable mistakes
+    #[command(after_long_help = "The exit code is 1 if there are warnings.")]
     Check {
-        /// The policy, JSON or YAML
+        /// Policy, JSON or YAML
         file: PathBuf,
     },
-    /// Compares a policy with a table of operations that are allowed or not; exit code 1 if one differs
-    #[command(after_help = "\
-The table has one case on each line:
+    /// Compare a policy with a table of expected decisions
+    #[command(after_long_help = "\
+The table has one case per line:
   allow  id=lamp user=ann group=sensors  SET      readings/ann/lux
   deny   id=lamp user=ann                GET      readings/bob/lux
   allow  id=lamp                         CONNECT
 
-First allow or deny; then who: id, the client id, user, the user name, and any attributes; then CONNECT, PUBLISH,
-SUBSCRIBE, GET, SCAN, KEYNOTIFY, SET, DEL, VDEL, or FENCE for one of these three with a fencing token, and the topic or the
-key to the end of the line; SCAN with a key asks whether it is listed. # begins a comment.")]
+Each line contains, in this order:
+  1. `allow` or `deny`, the expected decision
+  2. the client: `id` (client id), `user` (user name), and any attributes
+  3. the operation: CONNECT, PUBLISH, SUBSCRIBE, GET, SCAN, KEYNOTIFY, SET, DEL, VDEL, or FENCE
+     (SET, DEL or VDEL with a fencing token)
+  4. the topic or the key, up to the end of the line; not for CONNECT
+
+With a key, SCAN means that a listing includes this key. A # begins a comment.
+
+The exit code is 1 if a decision differs.")]
     Test {
-        /// The policy, JSON or YAML
+        /// Policy, JSON or YAML
         file: PathBuf,
-        /// The table
+        /// Table
         cases: PathBuf,
     },
-    /// Prints whether a client may do something, and the rule that decides or comes closest; exit code 1 if not
+    /// Print whether a client may perform an operation, and the rule that decides
+    #[command(after_long_help = "\
+If no rule allows the operation, prints the rule that comes closest. Then prints what `serve` checks
+in addition to the policy: topics that belong to other clients, and for CONNECT the client id.
+
+The exit code is 1 if the operation is refused.")]
     Explain(Explain),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Explain {
-    /// The policy, JSON or YAML
+    /// Policy, JSON or YAML
     file: PathBuf,
-    /// The operation
+    /// Operation
     #[arg(value_enum, ignore_case = true)]
     verb: Verb,
-    /// The key, the topic or the topic filter; none for CONNECT. SCAN with a key asks whether it is listed
+    /// Key, topic or topic filter; not for CONNECT
+    ///
+    /// With a key, SCAN means that a listing includes this key.
     object: Option<String>,
-    /// The client id
-    #[arg(long, default_value = "")]
+    /// Client id
+    #[arg(long, default_value = "", value_name = "ID", hide_default_value = true)]
     client_id: String,
-    /// The user name
-    #[arg(long)]
+    /// User name
+    #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// An attribute, as NAME=VALUE; may be there several times
-    #[arg(long, value_parser = attribute)]
+    /// Attribute of the client; repeatable
+    #[arg(long, value_parser = attribute, value_name = "NAME=VALUE")]
     attribute: Vec<(String, String)>,
-    /// The password file of `serve`, for CONNECT: a client id belongs to the longest user name that it begins with
+    /// For CONNECT: password file of `serve`
+    ///
+    /// A client id belongs to the user with the longest name that it begins with.
     #[arg(long, value_name = "PATH")]
     password_file: Option<PathBuf>,
-    /// `serve` has --service-account-keys, for CONNECT: client ids like those of service accounts belong to no other user
+    /// For CONNECT: `serve` runs with --service-account-keys
+    ///
+    /// Client ids in the form of service accounts then belong to no other user.
     #[arg(long)]
     service_accounts: bool,
 }
@@ -85,7 +104,7 @@ enum Verb {
 }
 
 fn attribute(text: &str) -> Result<(String, String), &'static str> {
-    let (name, value) = text.split_once('=').ok_or("it is no NAME=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
@@ -139,7 +158,9 @@ fn test(file: &Path, table: &Path) -> Result<bool, Failure> {
         .map_err(|error| Failure::bad_input(format_args!("{}: {error}", table.display())))?;
     if cases.cases.is_empty() {
         let table = table.display();
-        return Err(Failure::bad_input(format_args!("{table}: there are no cases in it")));
+        return Err(Failure::bad_input(format_args!(
+            "{table}: the table is empty; write one case per line"
+        )));
     }
     let mut differ = 0;
     for case in &cases.cases {
@@ -163,9 +184,13 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
         (None, Verb::Connect) => "",
         (Some(object), verb) if verb != Verb::Connect => object,
         (Some(_), _) => {
-            return Err(Failure::bad_input("connect has nothing behind it; give --client-id"));
+            return Err(Failure::bad_input("connect: it takes no key or topic; give --client-id"));
         }
-        (None, _) => return Err(Failure::bad_input("give the key or the topic as well")),
+        (None, _) => {
+            return Err(Failure::bad_input(
+                "the key or topic is missing: give it after the operation",
+            ));
+        }
     };
     let action = match args.verb {
         Verb::Connect => Action::Connect,
@@ -189,13 +214,13 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
     line(decision)?;
     if args.verb == Verb::Fence && !decision.is_allowed() {
         line(
-            "where a rule of the document has the method Fence, a write with a token takes Write and Fence",
+            "if a rule has the method Fence, a write with a fencing token requires Write and Fence",
         )?;
     }
     if args.verb != Verb::Connect {
         let refusal = fixed_rule(&args.client_id, &action);
         if let Some(reason) = refusal {
-            line(format_args!("but `serve` refuses it under every policy: {reason}"))?;
+            line(format_args!("but `serve` refuses it with every policy: {reason}"))?;
         }
         return Ok(decision.is_allowed() && refusal.is_none());
     }
@@ -207,8 +232,8 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
         let ids = ClientIds::new(user);
         let (name, prefix) = (ids.name(), ids.prefix());
         line(format_args!(
-            "but `serve` wants a client id that is {name}, or begins with {prefix}, and that \
-             belongs to no other user, or one that `clientIds` of a Connect names"
+            "but `serve` requires another client id: {name}; one that begins with {prefix} and \
+             belongs to no other user; or one that `clientIds` of a Connect contains"
         ))?;
     }
     Ok(rejection.is_none())

@@ -27,14 +27,12 @@ Examples:
   statestore set job done --ttl 10s           # expires after ten seconds
   statestore lock nightly --lease 30s -- ./backup.sh
   statestore elect heating --candidate node-1
-  statestore doctor --broker mqtt://HOST:1883 # find out why there is no connection";
+  statestore doctor --broker mqtt://HOST:1883 # check the connection step by step";
 
 /// Template of the help, with the list of subcommands.
 pub(super) fn template() -> String {
-    format!(
-        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}Options:\n{{options}}{{after-help}}",
-        subcommands()
-    )
+    let usage = "{about-with-newline}\n{usage-heading} {usage}";
+    format!("{usage}\n\n{}Options:\n{{options}}{{after-help}}", subcommands())
 }
 
 /// Text below the short help.

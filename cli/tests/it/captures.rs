@@ -8,10 +8,10 @@ use statestore_proto::store::StoreConfig;
 use statestore_testkit::process::HANGS;
 use tokio::time::Instant;
 
-use crate::own_broker::{Own, Scratch};
+use crate::embedded_broker::{EmbeddedStore, Scratch};
 use crate::process::{Ended, run, statestore};
 
-const SECRET: &str = "a value that nobody is to see";
+const SECRET: &str = "a value that must not be shown";
 
 /// A directory that is removed when the test ends.
 struct Kept(Scratch);
@@ -27,7 +27,7 @@ fn replay(file: &Scratch, options: &[&str]) -> Ended {
 }
 
 /// Sends requests of several clients. Some requests are invalid.
-fn work(own: &Own) {
+fn work(own: &EmbeddedStore) {
     let run = |arguments: &[&str]| run(&mut own.command("mqtt", arguments));
     run(&["set", "k", SECRET, "--persist"]).version();
     run(&["set", "k", "other", "--nx"]).is(1, "");
@@ -39,7 +39,7 @@ fn work(own: &Own) {
     run(&["set", "kept", SECRET, "--persist"]).version();
 }
 
-fn stop(own: Own) {
+fn stop(own: EmbeddedStore) {
     own.store.signal("-TERM");
     let ended = own.store.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -55,7 +55,7 @@ fn replay_repeats_the_captured_run() {
     let directory = Kept(Scratch::new("captured-data"));
     let data = directory.0.path();
     let (first, second) = (Scratch::new("first.rec"), Scratch::new("second.rec"));
-    let own = Own::start(&["--data-dir", data, "--capture", first.path()]);
+    let own = EmbeddedStore::start(&["--data-dir", data, "--capture", first.path()]);
     work(&own);
     // A capture to an existing file would destroy the earlier capture.
     let mut again = statestore();
@@ -70,7 +70,7 @@ fn replay_repeats_the_captured_run() {
     assert!(played.text().ends_with("the end: the store has ended\nno difference\n"), "{played:?}");
 
     // The next store loads the data of the first one and is killed.
-    let own = Own::start(&["--data-dir", data, "--capture", second.path()]);
+    let own = EmbeddedStore::start(&["--data-dir", data, "--capture", second.path()]);
     run(&mut own.command("mqtt", &["get", "kept"])).is(0, SECRET);
     // A thread writes the capture, so the file may be complete a little later.
     let waiting = Instant::now();
@@ -92,8 +92,9 @@ fn redacted_capture_contains_no_values() {
     let (plain, redacted, copy) =
         (Scratch::new("plain.rec"), Scratch::new("redacted.rec"), Scratch::new("copy.rec"));
     for (file, options) in [(&plain, &[][..]), (&redacted, &["--capture-redacted"])] {
-        let own =
-            Own::start(&[&["--explain-refusals", "--capture", file.path()], options].concat());
+        let own = EmbeddedStore::start(
+            &[&["--explain-refusals", "--capture", file.path()], options].concat(),
+        );
         work(&own);
         stop(own);
     }
@@ -125,7 +126,7 @@ fn replay_does_not_need_the_policy() {
       - {method: ReadWrite, keys: [k]}
 "#;
     fs::write(policy.path(), rules).expect("a file");
-    let own = Own::start(&["--policy", policy.path(), "--capture", file.path()]);
+    let own = EmbeddedStore::start(&["--policy", policy.path(), "--capture", file.path()]);
     run(&mut own.command("mqtt", &["set", "k", "v", "--client-id", "ann"])).version();
     run(&mut own.command("mqtt", &["set", "other", "v", "--client-id", "ann"]))
         .fails(2, &["not authorized"]);
@@ -137,7 +138,7 @@ fn replay_does_not_need_the_policy() {
 #[test]
 fn capture_ends_at_its_size_limit() {
     let file = Scratch::new("short.rec");
-    let own = Own::start(&["--capture", file.path(), "--capture-max-bytes", "2000"]);
+    let own = EmbeddedStore::start(&["--capture", file.path(), "--capture-max-bytes", "2000"]);
     work(&own);
     stop(own);
     assert!(fs::metadata(file.path()).expect("the file").len() < 2_200);
@@ -156,7 +157,7 @@ fn split(capture: &[u8]) -> (&[u8], &[u8]) {
 #[test]
 fn replay_reports_differences() {
     let file = Scratch::new("differs.rec");
-    let own = Own::start(&["--capture", file.path()]);
+    let own = EmbeddedStore::start(&["--capture", file.path()]);
     run(&mut own.command("mqtt", &["set", "k", "v", "--fencing-token", "1:0:x"])).version();
     stop(own);
     let mut other = CapturedStore::capturing(StoreConfig::new(7).incarnation(1), None);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::own_broker::{Own, Scratch};
+use crate::embedded_broker::{EmbeddedStore, Scratch};
 use crate::process::{run, statestore};
 
 #[test]
@@ -26,10 +26,10 @@ fn created_certificates_start_a_server_and_connect_a_client() {
         words.collect::<Vec<_>>()
     };
     let serve = line("statestore serve");
-    // `Own` replaces the first two words by a free port.
+    // `EmbeddedStore` replaces the first two words by a free port.
     assert_eq!(serve[..2], ["--listen-tls", "127.0.0.1:8883"]);
     let options: Vec<&str> = serve.iter().skip(2).map(|word| &**word).collect();
-    let own = Own::start(&options);
+    let own = EmbeddedStore::start(&options);
     let doctor = line("statestore doctor").join(" ").replace(":8883", &format!(":{}", own.port));
     let doctor: Vec<&str> = doctor.split(' ').collect();
     let checked = run(statestore().arg("doctor").args(&doctor));

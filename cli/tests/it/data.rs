@@ -1,7 +1,7 @@
 //! The data directory of a store: dump, restore, check and compaction.
 
-mod kept;
 mod paths;
+mod persistence;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,10 +16,10 @@ use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_sqlite::{Reader, SqliteJournal};
 use statestore_tokio::service::{Commit, Journal as _};
 
-use crate::place::{Form, everywhere};
+use crate::deployment::{Mode, in_each_mode};
 use crate::process::{Ended, Running, run, run_with_input, statestore};
 
-everywhere!(keys_are_dumped_and_restored_through_a_broker);
+in_each_mode!(keys_are_dumped_and_restored_through_a_broker);
 
 const STARTED: u64 = 1_700_000_000_000;
 
@@ -173,7 +173,7 @@ fn restored_directory_equals_the_dumped_one() {
     expected.retain(|record| !matches!(record, Record::Registered { .. }));
     assert_eq!(expected.len(), 7, "with the greatest version");
     assert_eq!(restored(&two), expected);
-    assert_eq!(scratch.names(), ["keys.jsonl", "one", "three", "two"], "and nothing beside");
+    assert_eq!(scratch.names(), ["keys.jsonl", "one", "three", "two"], "and no other file");
 
     run(data("restore", &two).arg(&file)).fails(2, &["two is not empty", "does not exist yet"]);
     run(data("dump", &one).arg("--output").arg(&three)).fails(2, &["not a file", "--output"]);
@@ -264,8 +264,8 @@ fn compacted_directory_has_the_same_contents() {
     let registrations = watched(&dir);
     let ended = run(&mut data("compact", &dir));
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let told = ended.text();
-    assert!(told.starts_with("a store reads ") && told.contains(" KiB instead of 39"), "{told}");
+    let text = ended.text();
+    assert!(text.starts_with("a store reads ") && text.contains(" KiB instead of 39"), "{text}");
     assert_eq!(watched(&dir), registrations);
     let status = Reader::open(&dir).unwrap().status();
     assert!(status.snapshot.is_some_and(|snapshot| snapshot.bytes < 4_000), "{status:?}");
@@ -435,8 +435,8 @@ fn version_more_than_a_day_ahead_of_the_clock_is_rejected_unless_allowed() {
     }
 }
 
-fn keys_are_dumped_and_restored_through_a_broker(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn keys_are_dumped_and_restored_through_a_broker(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let scratch = Scratch::new();
     let broker = ["--broker", &here.url()];
     let data = |verb: &str| {
@@ -481,8 +481,8 @@ fn keys_are_dumped_and_restored_through_a_broker(form: Form) {
     here.run(&["get", "lease"]).is(0, "v");
     here.run(&["get", "short"]).is(1, "");
 
-    let nobody = ["data", "dump", "--broker", "mqtt://127.0.0.1:1", "--timeout", "200ms"];
-    run(statestore().args(nobody)).fails(3, &["--broker"]);
+    let unreachable = ["data", "dump", "--broker", "mqtt://127.0.0.1:1", "--timeout", "200ms"];
+    run(statestore().args(unreachable)).fails(3, &["--broker"]);
 }
 
 /// A dump of a running store can be restored, and another store continues with it.
@@ -492,7 +492,7 @@ fn another_store_continues_with_a_dump() {
     let (one, two) = (scratch.path("one"), scratch.path("two"));
     let start = |dir: &Path| {
         let options = ["--data-dir", dir.to_str().unwrap()];
-        Form::Embedded.start(&options).expect("it needs nothing else")
+        Mode::Embedded.start(&options).expect("it needs nothing else")
     };
     let here = start(&one);
     let version = here.run(&["set", "kept", "v", "--persist"]).version();
@@ -517,8 +517,8 @@ fn directory_or_broker_is_required() {
     for (line, hint) in [
         ("dump", "DIR"),
         ("restore", "DIR"),
-        ("dump dir --broker mqtt://h", "choose one"),
-        ("restore dir file --broker mqtt://h", "choose one"),
+        ("dump dir --broker mqtt://h", "both a directory, dir, and --broker"),
+        ("restore dir file --broker mqtt://h", "both a directory, dir, and --broker"),
         ("check", "DIR"),
         ("compact", "DIR"),
     ] {

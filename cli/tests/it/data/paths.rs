@@ -39,8 +39,8 @@ fn dump_is_never_written_to_the_files_of_the_store() {
     run(inside.current_dir(&dir).args(["--output", "keys.jsonl"])).fails(2, &["elsewhere"]);
     assert!(all() == before, "by relative paths");
     // A path next to the directory is accepted.
-    let mut beside = data("dump", &dir);
-    run(beside.current_dir(&dir).args(["--output", "../keys.jsonl"])).is(0, "");
+    let mut outside = data("dump", &dir);
+    run(outside.current_dir(&dir).args(["--output", "../keys.jsonl"])).is(0, "");
     assert_eq!(fs::read(scratch.path("keys.jsonl")).unwrap(), dumped);
 }
 
@@ -83,9 +83,9 @@ fn directory_and_broker_exclude_each_other() {
     fs::write(&file, HEADER).unwrap();
     let broker = ["--broker", "mqtt://127.0.0.1:1"];
     for mut command in [data("dump", &dir), data("restore", &dir)] {
-        run(command.args(broker)).fails(2, &["choose one: a directory", "dir", "--broker"]);
+        run(command.args(broker)).fails(2, &["both a directory", "dir", "--broker"]);
     }
-    run(data("restore", &dir).arg(&file).args(broker)).fails(2, &["choose one: a directory"]);
+    run(data("restore", &dir).arg(&file).args(broker)).fails(2, &["both a directory"]);
 }
 
 /// The user that runs the store can differ from the user that restores the directory.

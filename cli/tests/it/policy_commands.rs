@@ -78,10 +78,7 @@ fn policy_is_checked_tested_and_explained() {
     ] {
         let ended = run(&["explain", path, "--user", user, "--client-id", "ann-1", verb, topic]);
         assert_eq!(ended.code, Some(1), "{topic}");
-        assert!(
-            ended.text().contains("refuses it under every policy: only the store"),
-            "{ended:?}"
-        );
+        assert!(ended.text().contains("refuses it with every policy: only the store"), "{ended:?}");
     }
     let ended = run(&["explain", path, "--user", "ann", "--client-id", "ann-/x", "connect"]);
     assert_eq!(ended.code, Some(1));

@@ -7,8 +7,8 @@ use statestore_testkit::brokers::Etcd;
 use statestore_testkit::credentials::Certificates;
 use statestore_testkit::credentials::tokens::{Issuer, key_set};
 
-use crate::own_broker::{Own, Scratch};
-use crate::place::test_name;
+use crate::deployment::test_name;
+use crate::embedded_broker::{EmbeddedStore, Scratch};
 use crate::process::{Ended, Running, run, run_with_input, statestore};
 
 /// Returns the text of the first block of this language in a page.
@@ -44,18 +44,18 @@ impl Configuration {
     }
 
     /// Starts the server and waits for its ready line.
-    fn start(&self) -> Own {
+    fn start(&self) -> EmbeddedStore {
         ready(self.serve())
     }
 }
 
 /// Waits for the ready line of a server.
-fn ready(store: Running) -> Own {
+fn ready(store: Running) -> EmbeddedStore {
     let line = store.line();
     let url = line.strip_prefix("statestore: ready on ");
     let url = url.and_then(|rest| rest.split(';').next()).unwrap_or_else(|| panic!("{line:?}"));
     let port = url.rsplit(':').next().and_then(|port| port.parse().ok());
-    Own { port: port.unwrap_or_else(|| panic!("{line:?}")), store }
+    EmbeddedStore { port: port.unwrap_or_else(|| panic!("{line:?}")), store }
 }
 
 /// Writes a password file with these users, whose password is `secret`.
@@ -77,7 +77,7 @@ fn documented_policy(name: &str) -> Scratch {
     file
 }
 
-fn run_as(own: &Own, scheme: &str, user: &str, arguments: &[&str]) -> Ended {
+fn run_as(own: &EmbeddedStore, scheme: &str, user: &str, arguments: &[&str]) -> Ended {
     let mut command = own.command(scheme, arguments);
     run(command.args(["--user", user]).env("STATESTORE_PASSWORD", "secret"))
 }

@@ -3,22 +3,22 @@
 use statestore_testkit::wire::packets::Publish;
 use statestore_testkit::wire::raw::{Hello, REQUEST, Raw, property, response_topic};
 
-use crate::place::{Form, Place, everywhere};
+use crate::deployment::{Deployment, Mode, in_each_mode};
 
-everywhere!(options_arrive_on_the_wire);
+in_each_mode!(options_arrive_on_the_wire);
 
 /// Runs a command and returns the request that it sent.
-fn sent(here: &Place, spy: &mut Raw, line: &str) -> Publish {
+fn sent(here: &Deployment, spy: &mut Raw, line: &str) -> Publish {
     let ended = here.run(&line.split(' ').collect::<Vec<_>>());
     assert!(ended.code <= Some(1), "{line}: {ended:?}");
     spy.reply()
 }
 
-fn options_arrive_on_the_wire(form: Form) {
-    if !form.has_broker_apart() {
-        return form.skip("nobody can read another's requests");
+fn options_arrive_on_the_wire(mode: Mode) {
+    if !mode.has_external_broker() {
+        return mode.skip("a client cannot receive the requests of other clients");
     }
-    let Some(here) = form.start(&[]) else { return };
+    let Some(here) = mode.start(&[]) else { return };
     let mut spy = Raw::open(here.port(), "spy", Hello::default());
     spy.subscribe(REQUEST);
     let payload = |publish: &Publish| publish.payload.escape_ascii().to_string();

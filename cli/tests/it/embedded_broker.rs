@@ -14,12 +14,12 @@ use statestore_testkit::wire::raw::Raw;
 use crate::process::{Running, run, run_with_input, statestore};
 
 /// A store with an embedded broker on a free port.
-pub(crate) struct Own {
+pub(crate) struct EmbeddedStore {
     pub(crate) port: u16,
     pub(crate) store: Running,
 }
 
-impl Own {
+impl EmbeddedStore {
     pub(crate) fn start(options: &[&str]) -> Self {
         let listen =
             if options.contains(&"--listen-tls-cert") { "--listen-tls" } else { "--listen" };
@@ -75,7 +75,7 @@ fn users_log_in_with_their_passwords() {
     assert_eq!(text.lines().count(), 2, "one line for each user");
     assert!(!text.contains("one") && !text.contains("two"), "no password stands there");
 
-    let own = Own::start(&["--password-file", file.path()]);
+    let own = EmbeddedStore::start(&["--password-file", file.path()]);
     let set = |login: &[&str]| run(own.command("mqtt", &["set", "k", "v"]).args(login));
     set(&["--user", "alice", "--password", "one"]).version();
     set(&["--user", "bob", "--password", "two"]).version();
@@ -145,7 +145,7 @@ fn users_are_reloaded_while_the_store_runs() {
         run_with_input(statestore().args(["passwd", file.path(), user]), b"secret\n").is(0, "");
     };
     passwd("alice");
-    let own = Own::start(&["--password-file", file.path()]);
+    let own = EmbeddedStore::start(&["--password-file", file.path()]);
     let get = |user: &str| {
         run(&mut own.command("mqtt", &["get", "k", "--user", user, "--password", "secret"])).code
     };
@@ -159,14 +159,14 @@ fn users_are_reloaded_while_the_store_runs() {
         }
     };
     passwd("bob");
-    assert_eq!(get("bob"), Some(2), "not before it is told");
+    assert_eq!(get("bob"), Some(2), "not before the reload");
     assert!(again().contains("2 users from now on"));
     assert_eq!(get("bob"), Some(1));
     // Invalid files change nothing.
     for (broken, why) in [("alice:secret\n", "line 1 is not NAME:HASH"), ("", "no user")] {
         fs::write(&file.0, broken).expect("a file");
-        let said = again();
-        assert!(said.contains(why) && said.contains("nothing has changed"), "{said}");
+        let message = again();
+        assert!(message.contains(why) && message.contains("nothing has changed"), "{message}");
     }
     fs::remove_file(&file.0).expect("it is ours");
     assert!(again().contains("No such file"));
@@ -198,8 +198,8 @@ fn password_file_keeps_its_owner() {
         |path: &str| run_with_input(statestore().args(["passwd", path, "alice"]), b"one\n");
     passwd(file.path()).is(0, "");
     let seen = || {
-        let told = fs::metadata(&file.0).expect("it is there");
-        (told.uid(), told.gid(), told.mode() & 0o777)
+        let metadata = fs::metadata(&file.0).expect("it is there");
+        (metadata.uid(), metadata.gid(), metadata.mode() & 0o777)
     };
     let (uid, gid, mode) = seen();
     assert_eq!(mode, 0o600, "for its owner only");
@@ -269,7 +269,7 @@ fn tls_verifies_both_sides() {
     let (ca, cert, key) = (path("ca.pem"), path("broker.pem"), path("broker.key"));
     let options =
         ["--listen-tls-cert", &cert, "--listen-tls-key", &key, "--listen-tls-client-ca", &ca];
-    let own = Own::start(&options);
+    let own = EmbeddedStore::start(&options);
     let (cert, key) = (path("client.pem"), path("client.key"));
     let known = ["set", "k", "v", "--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
     run(&mut own.command("mqtts", &known)).version();
@@ -317,7 +317,7 @@ fn used_port_and_contradictory_options_are_reported() {
 
 #[test]
 fn connections_above_the_limit_are_rejected() {
-    let own = Own::start(&["--max-connections", "1"]);
+    let own = EmbeddedStore::start(&["--max-connections", "1"]);
     let watch = Running::start(&mut own.command("mqtt", &["watch", "k"]));
     assert_eq!(watch.complaint(), "absent");
     let mut second = statestore();
@@ -331,7 +331,8 @@ fn connections_above_the_limit_are_rejected() {
 /// A client that exceeds its memory limit is disconnected, and the store continues.
 #[test]
 fn client_above_its_memory_limit_is_disconnected() {
-    let own = Own::start(&["--max-client-memory", "65536", "--max-broker-memory", "1048576"]);
+    let own =
+        EmbeddedStore::start(&["--max-client-memory", "65536", "--max-broker-memory", "1048576"]);
     let mut deaf = Raw::connect(own.port, "deaf");
     assert_eq!(deaf.command(&["KEYNOTIFY", "k"]), b"+OK\r\n");
     let value = "v".repeat(60_000);

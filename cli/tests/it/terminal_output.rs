@@ -1,16 +1,16 @@
 //! Output at a terminal, which differs from redirected output.
 
-use crate::own_broker::Own;
+use crate::embedded_broker::EmbeddedStore;
 use crate::process::{Running, run};
-use crate::screen::Terminal;
+use crate::top::Terminal;
 
-fn at_terminal(own: &Own, arguments: &[&str]) -> (Option<i32>, String) {
+fn at_terminal(own: &EmbeddedStore, arguments: &[&str]) -> (Option<i32>, String) {
     Terminal::start(&own.command("mqtt", arguments)).output()
 }
 
 #[test]
 fn get_ends_with_one_newline_at_a_terminal_only() {
-    let own = Own::start(&[]);
+    let own = EmbeddedStore::start(&[]);
     for (value, shown) in [("v", "v\r\n"), ("v\n", "v\r\n"), ("", "\r\n")] {
         run(&mut own.command("mqtt", &["set", "k", value])).version();
         assert_eq!(at_terminal(&own, &["get", "k"]), (Some(0), shown.to_owned()), "{value:?}");
@@ -20,7 +20,7 @@ fn get_ends_with_one_newline_at_a_terminal_only() {
 
 #[test]
 fn negative_results_are_printed_at_a_terminal_only() {
-    let own = Own::start(&[]);
+    let own = EmbeddedStore::start(&[]);
     run(&mut own.command("mqtt", &["set", "k", "v"])).version();
     for (line, text) in [
         ("get none", "absent"),
@@ -42,7 +42,7 @@ fn negative_results_are_printed_at_a_terminal_only() {
 
 #[test]
 fn watch_warns_that_a_pattern_is_one_key() {
-    let own = Own::start(&[]);
+    let own = EmbeddedStore::start(&[]);
     let watch = Running::start(&mut own.command("mqtt", &["watch", "rooms/*"]));
     let warning = watch.complaint();
     for part in ["one key", "rooms/*", "patterns are not supported"] {

@@ -11,7 +11,7 @@ use statestore_testkit::credentials::tokens::{Claims, ISSUER, Issuer, key_set};
 use statestore_testkit::wire::packets::Reason;
 use statestore_testkit::wire::raw::{Ask, Raw, words};
 
-use crate::own_broker::{Own, Scratch};
+use crate::embedded_broker::{EmbeddedStore, Scratch};
 use crate::process::{Ended, Running, run, run_with_input, statestore};
 
 const POLICY: &str = r#"rules:
@@ -27,7 +27,7 @@ const POLICY: &str = r#"rules:
       - {method: Read, keys: ["shared/*"]}
 "#;
 
-fn as_user(own: &Own, user: &str, arguments: &[&str]) -> Ended {
+fn as_user(own: &EmbeddedStore, user: &str, arguments: &[&str]) -> Ended {
     let mut command: Command = own.command("mqtt", arguments);
     run(command.args(["--user", user]).env("STATESTORE_PASSWORD", "secret"))
 }
@@ -39,7 +39,7 @@ fn policy_is_enforced_and_reloaded() {
         run_with_input(statestore().args(["passwd", users.path(), user]), b"secret\n").is(0, "");
     }
     fs::write(policy.path(), POLICY).unwrap();
-    let own = Own::start(&["--password-file", users.path(), "--policy", policy.path()]);
+    let own = EmbeddedStore::start(&["--password-file", users.path(), "--policy", policy.path()]);
     as_user(&own, "ann", &["set", "private/ann/k", "v"]).version();
     as_user(&own, "ann", &["get", "private/ann/k"]).is(0, "v");
     as_user(&own, "bob", &["get", "private/ann/k"])
@@ -70,7 +70,7 @@ fn client_without_fence_permission_writes_without_a_token() {
          stateStoreResources:\n      - {method: Fence, keys: [\"shared/*\"]}",
     );
     fs::write(policy.path(), document).unwrap();
-    let own = Own::start(&["--policy", policy.path()]);
+    let own = EmbeddedStore::start(&["--policy", policy.path()]);
     let as_client = |client: &str, arguments: &[&str]| {
         run(own.command("mqtt", arguments).args(["--client-id", client]))
     };
@@ -95,8 +95,9 @@ fn client_without_fence_permission_writes_without_a_token() {
     };
     explain("bob").is(0, "allowed by line 14 (rule 2, resource 1 of stateStoreResources)\n");
     explain("ann")
-        .is(1, "refused; line 11 (rule 1, resource 2 of stateStoreResources) has this key for another method\n\
-                 where a rule of the document has the method Fence, a write with a token takes Write and Fence\n");
+        .is(1, "refused; line 11 (rule 1, resource 2 of stateStoreResources) has this key for another \
+                method\n\
+                if a rule has the method Fence, a write with a fencing token requires Write and Fence\n");
 }
 
 /// A client that a new policy disconnects receives the reason.
@@ -105,7 +106,7 @@ fn client_disconnected_by_a_policy_receives_the_reason() {
     let policy = Scratch::new("replaced.yaml");
     let own_rules = POLICY.replace("usernames: [\"*\"]", "clientIds: [ann]");
     fs::write(policy.path(), &own_rules).unwrap();
-    let own = Own::start(&["--policy", policy.path()]);
+    let own = EmbeddedStore::start(&["--policy", policy.path()]);
     let watch = own.command("mqtt", &["watch", "shared/k", "--client-id", "ann"]);
     let watch = Running::start({ watch }.env_remove("STATESTORE_LOG"));
     while !watch.complaint().contains("live") {}
@@ -123,14 +124,14 @@ fn client_disconnected_by_a_policy_receives_the_reason() {
 
 /// A refusal by the policy does not break a rule of the protocol.
 #[test]
-fn verify_does_not_judge_forbidden_operations() {
+fn verify_skips_rules_whose_requests_the_policy_refuses() {
     let policy = Scratch::new("verified.yaml");
     fs::write(policy.path(), POLICY.replace("usernames: [\"*\"]", "clientIds: [\"*\"]")).unwrap();
-    let own = Own::start(&["--policy", policy.path()]);
+    let own = EmbeddedStore::start(&["--policy", policy.path()]);
     let mut verify = own.command("mqtt", &["verify", "--rule", "value", "--rule", "fence"]);
     let ended = run(&mut verify);
-    let said = "rules could not be judged, since the store does not allow this client";
-    assert!(ended.code == Some(2) && ended.err.contains(said), "{ended:?}");
+    let reason = "rules were not checked: a policy refuses their requests; allow this client";
+    assert!(ended.code == Some(2) && ended.err.contains(reason), "{ended:?}");
     let lines: Vec<&str> = ended.text().lines().take_while(|line| !line.is_empty()).collect();
     let refused =
         lines.iter().filter(|line| line.starts_with("skipped  ") && line.contains("not allow"));
@@ -144,7 +145,7 @@ fn policy_refusals_are_logged() {
     let policy = Scratch::new("logged.yaml");
     fs::write(policy.path(), POLICY.replace("usernames: [\"*\"]", "clientIds: [ann, eve]"))
         .unwrap();
-    let own = Own::start(&["--policy", policy.path()]);
+    let own = EmbeddedStore::start(&["--policy", policy.path()]);
     let until = |part: &str| loop {
         let line = own.store.complaint();
         if line.contains(part) {
@@ -176,7 +177,7 @@ fn watch_without_permission_reports_the_refusal() {
         deaf.replace("usernames", "clientIds").replace("username", "clientId"),
     )
     .unwrap();
-    let own = Own::start(&["--policy", policy.path()]);
+    let own = EmbeddedStore::start(&["--policy", policy.path()]);
     let mut watch = statestore();
     watch.args(["watch", "shared/k", "--client-id", "ann", "--timeout", "500ms", "--broker"]);
     let watch = Running::start(watch.arg(format!("mqtt://127.0.0.1:{}", own.port)));
@@ -196,8 +197,8 @@ fn ineffective_policy_settings_are_rejected() {
     fs::write(policy.path(), POLICY).unwrap();
     let serve = |options: &[&str]| run(statestore().arg("serve").args(options));
     serve(&["--listen", "0.0.0.0:0"]).fails(2, &["--listen", "policy", "allow-anonymous"]);
-    let beside = ["--broker", "mqtt://127.0.0.1:1", "--policy", policy.path()];
-    serve(&beside).fails(2, &["trust-claimed-ids"]);
+    let external = ["--broker", "mqtt://127.0.0.1:1", "--policy", policy.path()];
+    serve(&external).fails(2, &["trust-claimed-ids"]);
     serve(&["--policy", "/nowhere"]).fails(2, &["/nowhere"]);
     serve(&["--listen", "127.0.0.1:0", "--trust-claimed-ids"]).fails(2, &["requires policy"]);
 }
@@ -261,7 +262,7 @@ fn certificates_are_users_with_attributes() {
     let (cert, key, ca) = (path("broker.pem"), path("broker.key"), path("ca.pem"));
     let tls = ["--listen-tls-cert", &cert, "--listen-tls-key", &key, "--listen-tls-client-ca", &ca];
     let users = ["--certificate-user", "cn", "--certificate-attributes", table.path()];
-    let own = Own::start(&[&tls[..], &users, &["--policy", policy.path()]].concat());
+    let own = EmbeddedStore::start(&[&tls[..], &users, &["--policy", policy.path()]].concat());
     let client = |arguments: &[&str]| {
         let identity =
             ["--tls-ca", &ca, "--tls-cert", &path("ann.pem"), "--tls-key", &path("ann.key")];
@@ -293,7 +294,7 @@ fn service_accounts_log_in_with_tokens() {
     fs::write(policy.path(), text).unwrap();
     fs::write(keys.path(), key_set(&[&issuer])).unwrap();
     let from = ["--service-account-keys", keys.path(), "--service-account-issuer", ISSUER];
-    let own = Own::start(&[&from[..], &["--policy", policy.path()]].concat());
+    let own = EmbeddedStore::start(&[&from[..], &["--policy", policy.path()]].concat());
     let user = "system:serviceaccount:home:door";
     let client = |arguments: &[&str]| {
         let by = ["--service-account-token-file", token.path(), "--user", user];

@@ -12,8 +12,8 @@ use statestore_testkit::process::HANGS;
 use statestore_testkit::wire::raw::{Ask, Raw, unix_ms, words};
 use tokio::time::Instant;
 
-use crate::own_broker::Own;
-use crate::place::test_name;
+use crate::deployment::test_name;
+use crate::embedded_broker::EmbeddedStore;
 use crate::process::{Running, run, statestore};
 
 const ROWS: u16 = 24;
@@ -158,7 +158,7 @@ fn fill(port: u16) {
 
 #[test]
 fn keys_of_embedded_broker_are_browsed_and_edited() {
-    let own = Own::start(&[]);
+    let own = EmbeddedStore::start(&[]);
     fill(own.port);
     let mut terminal = top(own.port, &[]);
     browse(own.port, &mut terminal);
@@ -184,7 +184,7 @@ fn keys_of_store_with_external_broker_are_browsed_and_edited() {
 
 #[test]
 fn keys_pressed_after_the_end_are_for_the_next_program() {
-    let own = Own::start(&[]);
+    let own = EmbeddedStore::start(&[]);
     fill(own.port);
     let url = format!("mqtt://localhost:{}", own.port);
     let mut shell = Command::new("sh");
@@ -202,7 +202,7 @@ fn keys_pressed_after_the_end_are_for_the_next_program() {
 }
 
 /// Returns the metrics URL that a store prints.
-fn metrics_url(own: &Own) -> String {
+fn metrics_url(own: &EmbeddedStore) -> String {
     let line = own.store.complaint();
     let url = line.split_whitespace().find(|word| word.starts_with("http://"));
     url.unwrap_or_else(|| panic!("{line:?}")).trim_end_matches("/metrics").to_owned()
@@ -210,7 +210,7 @@ fn metrics_url(own: &Own) -> String {
 
 #[test]
 fn traffic_is_shown() {
-    let own = Own::start(&["--metrics-listen", "127.0.0.1:0", "--traffic"]);
+    let own = EmbeddedStore::start(&["--metrics-listen", "127.0.0.1:0", "--traffic"]);
     fill(own.port);
     let mut raw = Raw::connect(own.port, "far-off");
     for _ in 0..20 {
@@ -241,7 +241,7 @@ fn traffic_is_shown() {
 
 #[test]
 fn metrics_are_shown() {
-    let own = Own::start(&["--metrics-listen", "127.0.0.1:0"]);
+    let own = EmbeddedStore::start(&["--metrics-listen", "127.0.0.1:0"]);
     fill(own.port);
     let mut terminal = top(own.port, &["--metrics-url", &metrics_url(&own)]);
     terminal.press("3");
@@ -256,8 +256,8 @@ fn metrics_are_shown() {
 
 #[test]
 fn error_without_a_terminal_names_alternatives() {
-    run(statestore().args(["top"])).fails(2, &["needs a terminal", "`statestore keys`"]);
-    let own = Own::start(&[]);
+    run(statestore().args(["top"])).fails(2, &["not a terminal", "`statestore keys`"]);
+    let own = EmbeddedStore::start(&[]);
     let mut terminal = top(own.port, &["--metrics-url", "localhost:1"]);
     terminal.shows(&["http://HOST:PORT"]);
 }
