@@ -128,7 +128,7 @@ pub(crate) struct Certificates {
     /// machine.
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
-    /// Name of the client: common name of its certificate, and name of its files
+    /// Common name of the client certificate, and name of its files
     #[arg(long, default_value = "client", value_name = "NAME")]
     pub(crate) client: String,
 }

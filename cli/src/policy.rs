@@ -44,7 +44,7 @@ The exit code is 1 if a decision differs.")]
     Test {
         /// Policy, JSON or YAML
         file: PathBuf,
-        /// Table
+        /// Table of cases
         cases: PathBuf,
     },
     /// Print whether a client may perform an operation, and the rule that decides
@@ -60,8 +60,11 @@ The exit code is 1 if the operation is refused.")]
 pub(crate) struct Explain {
     /// Policy, JSON or YAML
     file: PathBuf,
-    /// Operation
-    #[arg(value_enum, ignore_case = true)]
+    /// Operation, for example get, set or publish
+    ///
+    /// One of: connect, publish, subscribe, get, scan, keynotify, set, del, vdel, or fence (SET, DEL
+    /// or VDEL with a fencing token).
+    #[arg(value_enum, ignore_case = true, hide_possible_values = true)]
     verb: Verb,
     /// Key, topic or topic filter; not for CONNECT
     ///

@@ -225,8 +225,8 @@ async fn fetch_traffic(url: &MetricsUrl) -> Result<TrafficTable, String> {
             TrafficTable::decode(&body).map_err(|error| url.error(on_one_line(&error)))
         }
         Response { code: 404, .. } => Err(
-            "this store does not count traffic: start it with `statestore serve --metrics-listen \
-             HOST:PORT --traffic`"
+            "this store does not count traffic: start it with `serve --metrics-listen HOST:PORT \
+             --traffic`"
                 .to_owned(),
         ),
         response => Err(url.unexpected(&response)),

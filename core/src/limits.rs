@@ -84,7 +84,7 @@ pub struct StoreLimits {
     pub value_bytes_max: usize,
     /// Registrations of all clients for all keys, silenced ones included. Each takes some 400 bytes
     /// in addition to those of [`registration_bytes_max`](Self::registration_bytes_max), or some
-    /// 900 bytes if its client has no other.
+    /// 900 bytes if it is the only one of its client.
     pub registrations_max: usize,
     /// Bytes of the keys and client ids of all registrations. Without it, 65,536 registrations of
     /// the longest keys would take two gigabytes.

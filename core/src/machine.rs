@@ -96,8 +96,8 @@
 //!   capacity arrive after those messages.
 //! - **Maximum Packet Size** of the broker, from its CONNACK, bounds what may be sent. Do not send
 //!   a larger PUBLISH, and report it as [`Published`](Input::Published) with
-//!   [`PACKET_TOO_LARGE`](crate::transport::ReasonCode::PACKET_TOO_LARGE). A response has no token,
-//!   so its requester waits until its time limit: log it.
+//!   [`PACKET_TOO_LARGE`](crate::transport::ReasonCode::PACKET_TOO_LARGE). A response is
+//!   without a token, so its requester waits until its time limit: log it.
 //! - **Capacity**: a connection whose send queue was full and has capacity again must end the wait,
 //!   or packets of the machine wait on. Most PUBACKs of a store free capacity and are not reported.
 //! - **Lost connection**: drop packets that were polled and not written. Exception: with
@@ -108,8 +108,8 @@
 //!   message.
 //! - **SUBACK**: report it with the token of its
 //!   [`Subscribe`](crate::transport::Transmit::Subscribe). A client emits an
-//!   [event](crate::client::Event::SubscribeFailed) for a failure. A store has no events and only
-//!   does not become [ready](Machine::is_ready), so the driver must log the reason.
+//!   [event](crate::client::Event::SubscribeFailed) for a failure. A store does not emit
+//!   events: it only does not become [ready](Machine::is_ready), so the driver must log the reason.
 //! - **PUBACK**: report it if the PUBLISH has a [token](crate::transport::Publish::token).
 //! - **Received QoS 1**: acknowledge the messages of a client at once. Messages of a store carry a
 //!   [`Delivery`](crate::transport::Delivery); acknowledge them on

@@ -52,7 +52,7 @@
 //! * Only the store can publish below `clients/statestore/`. A response topic below `clients/ID/`
 //!   of another client is rejected. The reason is 0x87, not authorized.
 //! * Properties are forwarded unchanged and in order. The broker adds none.
-//! * A PUBACK has reason 0x10 if there are no subscribers. A DISCONNECT contains the reason.
+//! * A PUBACK has reason 0x10 without subscribers. A DISCONNECT contains the reason.
 //!
 //! # Authentication
 //!

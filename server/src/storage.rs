@@ -134,7 +134,7 @@ impl SlowReport {
                 report();
             }
         };
-        // Without a thread there is no report.
+        // Without a thread, the report is omitted.
         let _ = thread::Builder::new().name("loading".to_owned()).spawn(wait);
         Self { _is_under_way: is_under_way }
     }

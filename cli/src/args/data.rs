@@ -130,7 +130,9 @@ pub(crate) struct Restore {
     /// Dump; - for standard input [default: -]
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Accept versions and fencing tokens that are more than a day ahead of the clock
+    /// Accept versions that are more than a day ahead of the clock
+    ///
+    /// Also applies to fencing tokens.
     #[arg(long, conflicts_with = "broker")]
     pub(crate) allow_future_versions: bool,
     #[command(flatten)]
@@ -147,7 +149,7 @@ pub(crate) struct RunningStore {
     pub(crate) broker: Vec<String>,
     #[command(flatten)]
     login: Login,
-    /// With --broker: time limit of the connection and of each response
+    /// Time limit of the connection and of each response
     ///
     /// Environment: `STATESTORE_TIMEOUT`.
     #[arg(

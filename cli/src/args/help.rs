@@ -37,8 +37,8 @@ pub(super) fn template() -> String {
 
 /// Text below the short help.
 pub(super) fn short() -> String {
-    "`statestore COMMAND --help` describes a command in full; `statestore --help` has examples and \
-     exit codes."
+    "`statestore COMMAND --help` describes a command in full.\n\
+     `statestore --help` has examples and exit codes."
         .to_owned()
 }
 
@@ -83,6 +83,13 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::super::Args;
+    use super::*;
+
+    /// Height of a screen, for the output of `-h`.
+    const LINES_MAX: usize = 50;
+
+    /// Width of a screen.
+    const COLUMNS_MAX: usize = 100;
 
     #[test]
     fn top_level_help_lists_each_command_once() {
@@ -97,14 +104,33 @@ mod tests {
         }
     }
 
+    /// All commands, with their subcommands, under the names that a user types.
+    fn all_commands(parent: &Command, path: &str) -> Vec<(String, Command)> {
+        let path = format!("{path} {}", parent.get_name()).trim().to_owned();
+        let inner = parent.get_subcommands().filter(|command| command.get_name() != "help");
+        let inner = inner.flat_map(|command| all_commands(command, &path)).collect::<Vec<_>>();
+        [(path, parent.clone())].into_iter().chain(inner).collect()
+    }
+
     #[test]
-    fn short_help_of_client_commands_fits_one_screen() {
+    fn short_help_of_every_command_fits_one_screen() {
+        let all = all_commands(&Args::command(), "");
+        assert!(all.len() > 25, "{}", all.len());
+        for (path, mut command) in all {
+            let help = command.render_help().to_string();
+            let count = help.lines().count();
+            assert!(count <= LINES_MAX, "{path}: {count} lines: {help}");
+            let long = help.lines().find(|line| line.chars().count() > COLUMNS_MAX);
+            assert_eq!(long, None, "{path}");
+        }
+    }
+
+    #[test]
+    fn options_of_client_commands_have_headings() {
         let all = Args::command();
         for name in ["get", "set", "del", "vdel", "keys", "watch", "lock", "elect", "doctor"] {
             let mut command = all.find_subcommand(name).expect("a command").clone();
             let help = command.render_help().to_string();
-            assert!(help.lines().count() <= 40, "{name}: {help}");
-            assert!(help.lines().all(|line| line.chars().count() <= 100), "{name}: {help}");
             for heading in ["Connection:", "TLS:", "Login:", "Output:"] {
                 assert!(help.contains(heading), "{name}: {heading} in {help}");
             }

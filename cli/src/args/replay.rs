@@ -24,7 +24,9 @@ pub(crate) struct Replay {
     /// Write a copy of the capture with replaced values to this new file
     #[arg(long, value_name = "FILE")]
     pub(crate) redact: Option<PathBuf>,
-    /// Maximum number of printed differences, which contain the first bytes of values
+    /// Maximum number of printed differences
+    ///
+    /// They contain the first bytes of values.
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub(crate) differences: usize,
     /// Output format

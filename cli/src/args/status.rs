@@ -28,7 +28,9 @@ pub(crate) struct Status {
     #[cfg(not(feature = "etcd"))]
     #[command(flatten)]
     pub(crate) etcd: super::Etcd,
-    /// Output format; not for --ready and --alive
+    /// Output format
+    ///
+    /// Ignored with --ready and --alive.
     ///
     /// Environment: `STATESTORE_OUTPUT`.
     #[arg(

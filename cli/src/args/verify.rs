@@ -42,7 +42,9 @@ pub(crate) struct Verify {
     pub(crate) thorough: bool,
     #[command(flatten)]
     pub(crate) connection: Connection,
-    /// Time limit for each response or notification, for example 500ms
+    /// Time limit of each response or notification
+    ///
+    /// A number with a unit, for example 500ms or 3s.
     ///
     /// Environment: `STATESTORE_TIMEOUT`.
     #[arg(

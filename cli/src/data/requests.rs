@@ -122,7 +122,7 @@ pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u6
     drop(progress);
     store.shutdown().await;
     if expired > 0 {
-        notice(format_args!("{expired} expired keys were skipped"));
+        notice(format_args!("skipped {}: expired", super::keys(expired)));
     }
     Ok(count)
 }

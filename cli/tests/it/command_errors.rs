@@ -1,4 +1,4 @@
-//! Commands that are refused, stopped or cannot print: their messages and their effects.
+//! Errors, interruptions and full output of commands: messages and effects.
 
 use std::fs::File;
 use std::process::Stdio;
@@ -97,7 +97,7 @@ fn refused_watch_exits_with_an_error() {
     for (line, requests) in [("elect e", 2), ("watch k", 1)] {
         let store = refuse(Raw::connect(broker.port(), "store"), requests);
         let ended = run(statestore().args(line.split(' ')).args(["--broker", &url]));
-        store.join().expect("it is asked");
+        store.join().expect("the store receives the requests");
         ended.fails(2, &["the store refused", "\u{fffd}[2Jnot for you"]);
     }
 }

@@ -10,9 +10,9 @@ use crate::process::{run, statestore};
 in_each_mode!(
     set_get_and_del_change_one_key,
     every_result_has_a_json_form,
-    any_bytes_go_through_a_file_and_standard_input,
+    values_from_files_and_standard_input_are_unchanged,
     empty_value_differs_from_absence,
-    numbers_below_zero_are_values,
+    negative_number_is_a_value,
     conditional_set_respects_its_condition,
     keys_are_listed,
     bench_measures_and_cleans_up,
@@ -100,7 +100,7 @@ fn keys_are_listed(mode: Mode) {
     here.run(&["keys", ""]).fails(2, &["the pattern is empty"]);
 }
 
-fn any_bytes_go_through_a_file_and_standard_input(mode: Mode) {
+fn values_from_files_and_standard_input_are_unchanged(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     let bytes: Vec<u8> = (0..=255).cycle().take(65_000).collect();
     here.run_with_input(&["set", "blob", "--file", "-"], &bytes).version();
@@ -127,7 +127,7 @@ fn empty_value_differs_from_absence(mode: Mode) {
     here.run(&["get", "k"]).is(1, "");
 }
 
-fn numbers_below_zero_are_values(mode: Mode) {
+fn negative_number_is_a_value(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     here.run(&["set", "thermostat", "-5.5"]).version();
     here.run(&["get", "thermostat"]).is(0, "-5.5");
@@ -144,7 +144,7 @@ fn conditional_set_respects_its_condition(mode: Mode) {
     here.run(&["set", "lock", "you", "--nex", "--px", "60s"]).is(1, "");
     here.run(&["set", "lock", "me", "--nx"]).is(1, "");
     let second = here.run(&["set", "lock", "me", "--nex", "--px", "60s"]).version();
-    assert_ne!(first, second, "a renewal has a version of its own");
+    assert_ne!(first, second, "a renewal has a new version");
     here.run(&["get", "lock"]).is(0, "me");
     here.run(&["set", "other", "me", "--nx", "--persist"]).version();
     here.run(&["set", "lock", "me", "--nx", "--nex"]).fails(2, &["--nx", "--nex"]);

@@ -34,7 +34,7 @@ fn five_hundred_requests_in_flight_get_responses(mode: Mode) {
             let received = raw.reply();
             let data = received.properties.as_ref().and_then(|all| all.correlation_data.clone());
             let reply =
-                expected.remove(&data.map(|data| data.to_vec())).expect("asked for, and once");
+                expected.remove(&data.map(|data| data.to_vec())).expect("each reply arrives once");
             assert_eq!(received.payload, reply);
         }
     }
@@ -118,8 +118,8 @@ fn fifty_clients_see_consistent_results(mode: Mode) {
         all
     };
     let once: Vec<u32> = (0..ROUNDS).collect();
-    assert_eq!(sorted(|seen| &seen.won), once, "one winner a round");
-    assert_eq!(sorted(|seen| &seen.deleted), once, "one deletion a round");
+    assert_eq!(sorted(|seen| &seen.won), once, "one winner per round");
+    assert_eq!(sorted(|seen| &seen.deleted), once, "one deletion per round");
     let versions: Vec<&String> = seen.iter().flat_map(|seen| &seen.versions).collect();
     let distinct: BTreeSet<_> =
         versions.iter().map(|version| crate::dialects::order(version)).collect();

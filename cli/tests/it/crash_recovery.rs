@@ -1,5 +1,5 @@
-//! Kills a store with a data directory under load, many times. Every acknowledged write must be
-//! present and nothing else. Each write has one effect, versions grow, and fences hold.
+//! Kills a store with a data directory under load, many times. All acknowledged writes and no
+//! others must be present. Each write has one effect, versions grow, and fences hold.
 //!
 //! `STATESTORE_KILLS` sets the number of kills in each mode.
 
@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::deployment::{Deployment, Mode, in_each_mode, test_name};
 
-in_each_mode!(killed_under_load);
+in_each_mode!(acknowledged_writes_survive_kills_under_load);
 
 /// Number of kills in each mode in the check.
 const KILLS: u32 = 100;
@@ -124,7 +124,7 @@ async fn write(store: &StateStore, key: &str, model: &Mutex<Model>, dice: u8) {
 
 fn connect(here: &Deployment, name: &str) -> StateStore {
     let options = Options::new(name, "127.0.0.1", here.port());
-    // The client reconnects as soon as there is a broker.
+    // The client reconnects as soon as the broker runs.
     let backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(20) };
     let builder = StateStore::builder().timeout(Duration::from_secs(5)).backoff(backoff);
     builder.spawn(ClientLink::for_client(options)).expect("a client id")
@@ -153,12 +153,12 @@ impl Drop for Directory {
 
 /// Returns the number of kills.
 fn kills() -> u32 {
-    #[expect(clippy::disallowed_methods, reason = "asked for on the command line")]
+    #[expect(clippy::disallowed_methods, reason = "the caller sets the number of kills")]
     let asked = std::env::var("STATESTORE_KILLS").ok();
     asked.and_then(|kills| kills.parse().ok()).unwrap_or(KILLS)
 }
 
-fn killed_under_load(mode: Mode) {
+fn acknowledged_writes_survive_kills_under_load(mode: Mode) {
     let directory = Directory::new();
     let Some(mut here) = directory.start(mode) else { return };
     let kills = kills();

@@ -11,7 +11,7 @@ use statestore_testkit::wire::raw::Raw;
 
 use crate::process::{Ended, Running, run, run_with_input, statestore};
 
-/// Mode of `serve`: which broker its clients connect to.
+/// Mode of `serve`: the broker to which its clients connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// A mosquitto, with `statestore serve --broker` as its store.
@@ -59,27 +59,27 @@ impl Mode {
         println!("{}: skipped in the mode {self:?}, {reason}", test_name());
     }
 
-    /// Starts a place. Prints a line and returns `None` if that is impossible.
+    /// Starts a deployment. Prints a line and returns `None` if that is impossible.
     pub(crate) fn start(self, options: &[&str]) -> Option<Deployment> {
         self.start_with(options, "")
     }
 
-    /// Starts a place with more lines in the configuration of a separate broker.
+    /// Starts a deployment with more lines in the configuration of a separate broker.
     pub(crate) fn start_with(self, options: &[&str], lines: &str) -> Option<Deployment> {
         let broker = match self {
             Self::External => Some(Mosquitto::start_with(&test_name(), lines)?),
             Self::Embedded => None,
         };
         let options = options.iter().map(|option| (*option).to_owned()).collect();
-        let mut place = Deployment {
+        let mut deployment = Deployment {
             mode: self,
             port: broker.as_ref().map_or(0, Mosquitto::port),
             broker,
             store: None,
             options,
         };
-        place.start_store();
-        Some(place)
+        deployment.start_store();
+        Some(deployment)
     }
 }
 
@@ -101,7 +101,7 @@ impl Deployment {
         format!("mqtt://127.0.0.1:{}", self.port())
     }
 
-    /// Returns the command with the address of this place.
+    /// Returns the command with the address of this deployment.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = statestore();
         command.env("STATESTORE_BROKER", self.url()).env("STATESTORE_TIMEOUT", "5s");
@@ -129,7 +129,7 @@ impl Deployment {
         Raw::connect(self.port(), client_id)
     }
 
-    /// Returns the command that starts the store, with the options of this place.
+    /// Returns the command that starts the store, with the options of this deployment.
     pub(crate) fn serve(&self) -> Command {
         let mut command = match self.mode {
             Mode::External => self.command(&["serve", "--broker", &self.url()]),

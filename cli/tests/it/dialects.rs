@@ -7,9 +7,9 @@ use statestore_testkit::wire::raw::{Ask, Raw, array, notification_topic, propert
 use crate::deployment::{Deployment, Mode, in_each_mode};
 
 in_each_mode!(
-    each_requester_is_answered_in_its_own_dialect,
-    the_dialect_can_be_pinned,
-    notifications_are_exact,
+    response_has_the_dialect_of_its_request,
+    pinned_dialect_is_used_for_all_clients,
+    notifications_match_byte_for_byte,
     registration_belongs_to_client_and_key,
 );
 
@@ -146,12 +146,12 @@ fn rounds(here: &Deployment, forms: [Forms; 2]) {
     assert!(raw.hears_nothing_more());
 }
 
-fn each_requester_is_answered_in_its_own_dialect(mode: Mode) {
+fn response_has_the_dialect_of_its_request(mode: Mode) {
     let Some(here) = mode.start(&["--dialect", "auto"]) else { return };
     rounds(&here, REQUESTERS.map(|(_, forms)| forms));
 }
 
-fn the_dialect_can_be_pinned(mode: Mode) {
+fn pinned_dialect_is_used_for_all_clients(mode: Mode) {
     for (option, forms) in [("spec", PAGE), ("deployed", DEPLOYED)] {
         let Some(here) = mode.start(&["--dialect", option]) else { return };
         rounds(&here, [forms; 2]);
@@ -166,7 +166,7 @@ fn the_dialect_can_be_pinned(mode: Mode) {
     }
 }
 
-fn notifications_are_exact(mode: Mode) {
+fn notifications_match_byte_for_byte(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     let mut writer = here.raw("writer");
     let key = b"SOME\r\nKEY";

@@ -43,7 +43,7 @@ impl Report {
         assert!(remedy.contains(remedy_part), "{remedy_part:?} is not in {remedy:?}");
     }
 
-    /// Asserts that there is no problem. A warning about latency is accepted, since requests of a
+    /// Asserts that all checks pass. A warning about latency is accepted, since requests of a
     /// busy machine can take as long as delayed acknowledgements.
     #[track_caller]
     fn passes(&self) {
@@ -123,7 +123,7 @@ fn each_problem_of_tls_is_reported_with_its_remedy() {
     made.make_dated("old", "20200101000000Z", "20210101000000Z");
     let path = |name: &str| made.path(name).to_str().expect("text").to_owned();
     let (ca, cert, key) = (path("ca.pem"), path("broker.pem"), path("broker.key"));
-    let own = EmbeddedStore::start(&[
+    let server = EmbeddedStore::start(&[
         "--listen-tls-cert",
         &cert,
         "--listen-tls-key",
@@ -131,7 +131,7 @@ fn each_problem_of_tls_is_reported_with_its_remedy() {
         "--listen-tls-client-ca",
         &ca,
     ]);
-    let url = format!("mqtts://localhost:{}", own.port);
+    let url = format!("mqtts://localhost:{}", server.port);
     let (client, client_key) = (path("client.pem"), path("client.key"));
     let identity = ["--tls-ca", &ca, "--tls-cert", &client, "--tls-key", &client_key];
     let report = doctor(&url, &identity);
@@ -150,8 +150,8 @@ fn each_problem_of_tls_is_reported_with_its_remedy() {
     doctor(&elsewhere, &identity).fails(2, "tls", "is for localhost", "a name in the certificate");
     let plain = url.replace("mqtts", "mqtt");
     doctor(&plain, &[]).fails(2, "tls", "speaks TLS on this port", "mqtts://");
-    let own = EmbeddedStore::start(&[]);
-    let url = format!("mqtts://localhost:{}", own.port);
+    let server = EmbeddedStore::start(&[]);
+    let url = format!("mqtts://localhost:{}", server.port);
     doctor(&url, &["--tls-ca", &ca]).fails(2, "tls", "no TLS on this port", "mqtt://");
     // `serve` rejects its own certificate if it is expired.
     let lines = made.broker_lines().replace("broker.pem", "old.pem").replace("true", "false");
@@ -164,8 +164,8 @@ fn each_problem_of_tls_is_reported_with_its_remedy() {
 fn wrong_password_is_reported() {
     let users = Scratch::new("doctor-users");
     run_with_input(statestore().args(["passwd", users.path(), "ann"]), b"secret\n").is(0, "");
-    let own = EmbeddedStore::start(&["--password-file", users.path()]);
-    let url = format!("mqtt://127.0.0.1:{}", own.port);
+    let server = EmbeddedStore::start(&["--password-file", users.path()]);
+    let url = format!("mqtt://127.0.0.1:{}", server.port);
     let report = doctor(&url, &["--user", "ann", "--password", "wrong"]);
     report.fails(2, "login", "bad user name or password", "check --user");
     doctor(&url, &["--user", "ann", "--password", "secret"]).passes();
@@ -237,15 +237,15 @@ fn denied_keys_are_reported_for_reads_and_writes() {
     let policy = Scratch::new("doctor-policy.yaml");
     let allowed = "rules:\n  - principals: {clientIds: [ann]}\n    brokerResources:\n      - method: Connect\n      - method: Publish\n        topics: [\"statestore/#\"]\n      - {method: Subscribe, topics: [\"clients/#\"]}\n    stateStoreResources:\n      - {method: Read, keys: [\"mine/*\"]}\n";
     fs::write(policy.path(), allowed).expect("a file");
-    let own = EmbeddedStore::start(&["--policy", policy.path()]);
-    let url = format!("mqtt://127.0.0.1:{}", own.port);
+    let server = EmbeddedStore::start(&["--policy", policy.path()]);
+    let url = format!("mqtt://127.0.0.1:{}", server.port);
     let report = doctor(&url, &["--client-id", "ann"]);
     report.fails(2, "read", "not authorized", "in the policy of the store");
     let named = ["--client-id", "ann", "--key-prefix", "mine/doctor-", "--read-only"];
     doctor(&url, &named).passes();
     fs::write(policy.path(), allowed.replace("mine/*", "*")).expect("a file");
-    let own = EmbeddedStore::start(&["--policy", policy.path()]);
-    let url = format!("mqtt://127.0.0.1:{}", own.port);
+    let server = EmbeddedStore::start(&["--policy", policy.path()]);
+    let url = format!("mqtt://127.0.0.1:{}", server.port);
     let report = doctor(&url, &["--client-id", "ann"]);
     report.fails(2, "write", "not authorized", "--read-only");
     doctor(&url, &["--client-id", "ann", "--read-only"]).passes();
@@ -474,17 +474,17 @@ fn invalid_response_to_a_request_is_reported() {
 
 #[test]
 fn each_broker_of_a_list_is_checked() {
-    let (own, closed) = (EmbeddedStore::start(&[]), Port::free());
-    let (own, closed) = (own.port, closed.number());
+    let (server, closed) = (EmbeddedStore::start(&[]), Port::free());
+    let (server, closed) = (server.port, closed.number());
     let mut two = statestore();
     two.args(["doctor", "--broker"]);
-    two.arg(format!("mqtt://127.0.0.1:{own},mqtt://127.0.0.1:{closed}"));
+    two.arg(format!("mqtt://127.0.0.1:{server},mqtt://127.0.0.1:{closed}"));
     let printed = run(&mut two);
     assert_eq!(printed.code, Some(3), "{printed:?}");
     let heads = printed.text().lines().filter(|line| line.starts_with("mqtt://"));
     let heads: Vec<_> = heads.collect();
     assert!(
-        heads[0].starts_with(&format!("mqtt://127.0.0.1:{own}: no problem found")),
+        heads[0].starts_with(&format!("mqtt://127.0.0.1:{server}: no problem found")),
         "{heads:?}"
     );
     let second = format!("mqtt://127.0.0.1:{closed}: port: no server listens on port {closed}");

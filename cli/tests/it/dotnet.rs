@@ -9,14 +9,14 @@ use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, blob, property, unix
 use crate::deployment::{Mode, in_each_mode};
 
 in_each_mode!(
-    answers_are_what_its_parser_takes,
-    its_odd_filter_is_granted_and_notifications_come_without_it,
-    its_lock_is_acquired_and_a_value_updated,
-    its_lock_is_acquired_with_presence,
+    dotnet_parser_accepts_replies,
+    dotnet_filter_is_granted_and_notifications_need_no_subscription,
+    dotnet_lock_is_acquired_and_a_value_updated,
+    dotnet_lock_is_acquired_with_presence,
     expiry_with_a_fraction_is_refused,
     large_and_empty_values_are_returned_unchanged,
-    timestamp_ahead_of_the_clock_gets_the_text_that_it_expects,
-    pages_match_its_parser,
+    dotnet_client_gets_the_expected_error_for_a_timestamp_ahead,
+    dotnet_parser_accepts_scan_pages,
 );
 
 const GUID: &str = "FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8";
@@ -55,7 +55,7 @@ impl Client {
 /// `StateStorePayloadParser.cs`, `RESP3/Resp3Protocol.cs`: the reply to a SET is `+OK` or nil, with
 /// a version. Other replies fail. Nil is `$-1` or `:-1`. The reply to a removal is a number. The
 /// replies to KEYNOTIFY and its STOP are `+OK`.
-fn answers_are_what_its_parser_takes(mode: Mode) {
+fn dotnet_parser_accepts_replies(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     let mut client = Client::connect(here.port(), "dotnet");
     for (command, payload, versioned) in [
@@ -84,7 +84,7 @@ fn answers_are_what_its_parser_takes(mode: Mode) {
 /// to a topic that never has messages. It fails unless QoS 1 is granted. It expects notifications
 /// on the topic of its hexadecimal client id. A SET has four elements and a removal two. Both have
 /// a version, and the topic has eight levels.
-fn its_odd_filter_is_granted_and_notifications_come_without_it(mode: Mode) {
+fn dotnet_filter_is_granted_and_notifications_need_no_subscription(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     let mut client = Client::connect(here.port(), "dotnet");
     let odd = format!("clients/statestore/v1/{GUID}/dotnet/command/notify");
@@ -107,7 +107,7 @@ fn its_odd_filter_is_granted_and_notifications_come_without_it(mode: Mode) {
 /// `LeasedLockClient.cs`, `AcquireLockAndUpdateValueAsync`, which `CampaignAndUpdateValueAsync`
 /// also calls. It observes the lock, acquires it and ends the observation, which throws unless the
 /// reply is `+OK`. Then it updates the value with the fencing token and releases the lock. An
-/// external broker has no subscriber for the notification of the lock's change.
+/// external broker lacks a subscriber for the notification of the lock's change.
 fn acquires_the_lock_and_updates_the_value(client: &mut Client, value: &str) {
     let id = client.id;
     let odd = format!("clients/statestore/v1/{GUID}/{id}/command/notify");
@@ -137,12 +137,12 @@ fn two_clients_take_turns(port: u16) {
     }
 }
 
-fn its_lock_is_acquired_and_a_value_updated(mode: Mode) {
+fn dotnet_lock_is_acquired_and_a_value_updated(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     two_clients_take_turns(here.port());
 }
 
-fn its_lock_is_acquired_with_presence(mode: Mode) {
+fn dotnet_lock_is_acquired_with_presence(mode: Mode) {
     if !mode.has_external_broker() {
         return mode.skip("a store inside the broker knows who has gone");
     }
@@ -178,7 +178,7 @@ fn large_and_empty_values_are_returned_unchanged(mode: Mode) {
 }
 
 /// `StateStoreOperationException.cs`: it compares the texts of errors exactly.
-fn timestamp_ahead_of_the_clock_gets_the_text_that_it_expects(mode: Mode) {
+fn dotnet_client_gets_the_expected_error_for_a_timestamp_ahead(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     let mut client = Client::connect(here.port(), "dotnet");
     let ahead = format!("{:015}:00000:dotnet", unix_ms() + 120_000);
@@ -201,7 +201,7 @@ fn timestamp_ahead_of_the_clock_gets_the_text_that_it_expects(mode: Mode) {
 /// `StateStorePayloadParser.cs`, `ParseListKeysResponse`: a reply has one or two elements, the keys
 /// and the token of the next page. `ListKeysPageIterator.cs` sends the same token again after an
 /// error.
-fn pages_match_its_parser(mode: Mode) {
+fn dotnet_parser_accepts_scan_pages(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     let mut client = Client::connect(here.port(), "dotnet");
     assert_eq!(client.request(&["SCAN", "*"]), r"*1\r\n*0\r\n");

@@ -38,7 +38,7 @@ fn duplicate_request_has_one_effect_and_one_response(mode: Mode) {
             }
             assert!(other.hears_nothing_more(), "{elements:?} has one effect");
         }
-        // Refused requests behave in the same way. GET has no effect, so it reads the current
+        // Refused requests behave in the same way. GET only reads, so it returns the current
         // value.
         let refused = make("raw", array(&[b"SET", b"k", b"v", b"XX"]));
         assert_eq!([(); 2].map(|()| raw.answer(&refused)), [b"-ERR syntax error\r\n"; 2]);

@@ -11,7 +11,7 @@ use crate::deployment::{Mode, in_each_mode};
 use crate::process::{Running, run, statestore};
 
 in_each_mode!(
-    unread_log_blocks_no_client,
+    unread_log_does_not_block_clients,
     client_ahead_of_the_clock_is_named,
     request_that_cannot_get_a_response_is_logged_with_its_client,
 );
@@ -24,7 +24,7 @@ fn port_of(line: &str) -> u16 {
     port.unwrap_or_else(|| panic!("{line:?}"))
 }
 
-fn unread_log_blocks_no_client(mode: Mode) {
+fn unread_log_does_not_block_clients(mode: Mode) {
     let Some(mut here) = mode.start(&[]) else { return };
     here.kill_store();
     let mut store = here.serve();

@@ -8,7 +8,7 @@ use crate::deployment::{Mode, in_each_mode};
 
 in_each_mode!(
     request_without_response_topic_is_dropped,
-    what_lacks_something_is_refused,
+    request_without_a_required_property_is_refused,
     forbidden_response_topics_are_dropped,
     response_rejected_by_the_broker_does_not_end_the_store,
 );
@@ -38,7 +38,7 @@ fn request_without_response_topic_is_dropped(mode: Mode) {
     assert_eq!(raw.answer(&set("raw", "k")), b"+OK\r\n");
 }
 
-fn what_lacks_something_is_refused(mode: Mode) {
+fn request_without_a_required_property_is_refused(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     let (mut raw, mut witness) = (here.raw("raw"), here.raw("witness"));
     let changed = |change: fn(&mut Ask)| {

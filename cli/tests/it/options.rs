@@ -6,14 +6,14 @@ use crate::deployment::{Mode, in_each_mode};
 use crate::process::{run, statestore};
 
 in_each_mode!(
-    variables_stand_for_options,
+    environment_variables_set_options,
     limits_and_strictness_of_the_store_apply,
     byte_limit_and_client_quota_apply,
     clock_limit_of_the_store_is_reported,
     expiry_can_have_any_length,
 );
 
-fn variables_stand_for_options(mode: Mode) {
+fn environment_variables_set_options(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     here.run(&["set", "k", "v"]).version();
     let json = |command: &mut std::process::Command| run(command).text().starts_with('{');
@@ -79,7 +79,7 @@ fn byte_limit_and_client_quota_apply(mode: Mode) {
         here.run(&["set", key, value, "--client-id", client])
     };
     set("one", "a", "12345678901").version();
-    // The embedded broker verifies client ids. With an external broker, clients have no quota.
+    // The embedded broker verifies client ids. With an external broker, quotas do not apply.
     let mut left = 8;
     if !mode.has_external_broker() {
         set("one", "b", "").fails(2, &["the quota has been exceeded"]);

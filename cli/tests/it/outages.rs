@@ -126,7 +126,7 @@ fn watch_reports_a_restart_of_the_store(mode: Mode) {
 
 fn requests_wait_for_a_restarted_store(mode: Mode) {
     if !mode.has_external_broker() {
-        return mode.skip("there is no broker to keep them");
+        return mode.skip("the broker ends with the store");
     }
     let Some(mut here) = mode.start(&[]) else { return };
     for signal in ["-KILL", "-TERM"] {

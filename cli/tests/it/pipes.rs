@@ -114,7 +114,7 @@ fn unwritable_output_has_a_separate_exit_code() {
 }
 
 #[test]
-fn closed_output_of_completions_and_pages_does_not_cause_a_panic() {
+fn closed_output_of_completions_and_manual_does_not_cause_a_panic() {
     for line in ["completions bash", "completions zsh", "man", "--help", "--version"] {
         let text = complaints(unread(statestore().args(line.split(' '))));
         assert!(!text.contains("panicked"), "{line}: {text}");

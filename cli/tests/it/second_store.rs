@@ -71,7 +71,7 @@ fn requests_wait_for_a_store_whose_broker_derives_client_ids() {
         made.is_ok_and(|made| made.success())
     };
     if !add(&["-c", "-b", users.path(), "store", "secret"]) {
-        return println!("{}: skipped, there is no mosquitto_passwd here", test_name());
+        return println!("{}: skipped, mosquitto_passwd is not installed", test_name());
     }
     assert!(add(&["-b", users.path(), "raw", "secret"]));
     let lines = format!("use_username_as_clientid true\npassword_file {}", users.path());

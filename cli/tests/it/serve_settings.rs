@@ -111,6 +111,6 @@ fn every_setting_is_an_option_and_a_variable() {
 #[test]
 fn help_of_serve_is_short_and_complete() {
     let lines = |options: &[&str]| run(statestore().args(options)).text().lines().count();
-    assert!(lines(&["serve", "-h"]) <= 60, "one screen");
+    assert!(lines(&["serve", "-h"]) <= 50, "one screen");
     assert!(lines(&["serve", "--help"]) <= 130, "two screens");
 }

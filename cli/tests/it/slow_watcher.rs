@@ -5,13 +5,13 @@ use statestore_testkit::wire::raw::{Ask, array};
 use crate::deployment::{Mode, in_each_mode};
 use crate::process::resident_kb;
 
-in_each_mode!(watcher_that_never_reads_delays_no_other_client);
+in_each_mode!(watcher_that_does_not_read_does_not_delay_other_clients);
 
 /// Memory limit of the serving processes in kilobytes. It is far more than they need and far less
 /// than the written bytes.
 const RESIDENT_MAX: u64 = 40_000;
 
-fn watcher_that_never_reads_delays_no_other_client(mode: Mode) {
+fn watcher_that_does_not_read_does_not_delay_other_clients(mode: Mode) {
     // This line overrides an earlier one of the same name. With unlimited queues for slow clients,
     // memory would be unbounded.
     let Some(here) = mode.start_with(&[], "max_queued_messages 100") else { return };

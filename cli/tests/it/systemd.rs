@@ -59,7 +59,7 @@ fn supervisor_is_notified_of_each_state() {
 /// Notifications that cannot be sent do not affect the store. A watchdog for another process is
 /// ignored.
 #[test]
-fn supervisor_that_does_not_read_stops_nothing() {
+fn unread_notifications_do_not_block_the_store() {
     let supervisor = Supervisor::new("deaf");
     for socket in [supervisor.1.path(), "/no/such/socket", "@no-such-socket", "", "@"] {
         let mut serve = statestore();

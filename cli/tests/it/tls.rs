@@ -91,7 +91,7 @@ fn tls_mistakes_with_an_external_broker_are_explained() {
 }
 
 #[test]
-fn serve_refuses_a_certificate_that_no_client_takes() {
+fn serve_refuses_a_certificate_that_is_not_valid_now() {
     let Some(made) = Certificates::make(&test_name()) else { return };
     made.make_dated("old", "20200101000000Z", "20210101000000Z");
     made.make_dated("early", "20900101000000Z", "20910101000000Z");

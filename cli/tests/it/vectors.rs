@@ -20,7 +20,7 @@ fn vectors(file: &str) -> Vectors {
 /// Values of a key before a request. `None` is an absent key.
 const BEFORE: [Option<&[u8]>; 3] = [None, Some(b"before"), Some(b"")];
 
-/// Runs one line on a key in that state. The line is the oracle.
+/// Sends the request of one line, for a key with this value. The line is the oracle.
 fn replay(raw: &mut Raw, case: &Case, before: Option<&[u8]>) -> Result<(), String> {
     let ask = |raw: &mut Raw, elements: &[&[u8]]| raw.answer(&Ask::page("raw", array(elements)));
     let (payload, key) = (case.bytes("payload")?, case.bytes("key")?);
@@ -59,7 +59,7 @@ fn replay(raw: &mut Raw, case: &Case, before: Option<&[u8]>) -> Result<(), Strin
     let after = after.map_or_else(|| b"$-1\r\n".to_vec(), |value| blob(&value));
     if reply != expected || (found != after && !soon) {
         let [reply, found] = [reply, found].map(|bytes| bytes.escape_ascii().to_string());
-        return Err(format!("on {before:?} it answered {reply} and left {found}"));
+        return Err(format!("with {before:?} the reply is {reply} and the value then {found}"));
     }
     Ok(())
 }

@@ -130,7 +130,7 @@ fn end_of_the_store_ends_the_run(mode: Mode) {
 }
 
 #[test]
-fn the_rules_are_listed_without_a_store() {
+fn rules_are_listed_without_a_store() {
     let list = |more: &[&str]| run(statestore().args(["verify", "--list"]).args(more));
     let (text, json) = (list(&[]), list(&["--output", "json"]));
     assert_eq!((text.code, json.code), (Some(0), Some(0)));
@@ -153,7 +153,7 @@ fn missing_store_is_reported_before_any_rule() {
 }
 
 #[test]
-fn peer_with_malformed_responses_is_given_up() {
+fn verify_ends_if_responses_are_malformed() {
     let Some(broker) = Mosquitto::start("verify-malformed") else { return };
     let mut fake = Raw::connect(broker.port(), "fake");
     assert!(!fake.subscribe(statestore_proto::topic::REQUEST).is_error());

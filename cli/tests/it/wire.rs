@@ -46,7 +46,7 @@ fn options_arrive_on_the_wire(mode: Mode) {
     let lock = r"*6\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nw\r\n$3\r\nNEX\r\n$2\r\nPX\r\n$4\r\n1500\r\n";
     assert_eq!(payload(&set), lock);
     assert_eq!(property(&set, "aio-persistence"), Some("true"));
-    assert_eq!(property(&set, "__ft"), Some(token), "the token goes as it is");
+    assert_eq!(property(&set, "__ft"), Some(token), "the token is sent unchanged");
     let id = property(&set, "__srcId").expect("a client id").to_owned();
     assert!(id.starts_with("statestore-cli-"), "{id}");
 
@@ -59,7 +59,7 @@ fn options_arrive_on_the_wire(mode: Mode) {
         let publish = sent(&here, &mut spy, line);
         assert_eq!(payload(&publish), expected);
         let other = property(&publish, "__srcId");
-        assert!(other.is_some() && other != Some(&id), "each run is a client of its own");
+        assert!(other.is_some() && other != Some(&id), "each run has a new client id");
     }
     let del = sent(&here, &mut spy, &format!("del k --fencing-token {token}"));
     assert_eq!(property(&del, "__ft"), Some(token));

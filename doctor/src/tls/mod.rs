@@ -46,7 +46,7 @@ impl TlsProblem {
         rustls_error(error).and_then(of_rustls)
     }
 
-    /// What the operator can do.
+    /// Remedy for the operator.
     #[must_use]
     pub const fn remedy(&self) -> &'static str {
         match self {

@@ -114,7 +114,7 @@ pub enum ArchiveError {
         /// `issued`, `version` or `fencing_token`.
         field: &'static str,
     },
-    /// The dump has another number of keys than its first line says.
+    /// The number of keys in the dump differs from the number in its first line.
     #[error(
         "{dump}: its first line says that {expected} keys follow, and there are {found}: use the whole dump, or correct \
          that number"
@@ -127,7 +127,7 @@ pub enum ArchiveError {
         /// Number of keys.
         found: u64,
     },
-    /// A key of the dump has no version.
+    /// A key of the dump lacks a version.
     #[error(
         "key {number} of the dump has no version, so it cannot be restored to a directory: restore it to a running store"
     )]

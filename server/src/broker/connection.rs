@@ -75,7 +75,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let _ = tokio::time::timeout(CLOSE_TIMEOUT, close).await;
 }
 
-/// How a connection ended.
+/// End of a connection.
 enum End {
     /// The broker closes the connection, and its last packets are written.
     LastPackets,

@@ -32,7 +32,7 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 /// Time limit for a connection, from its acceptance until the response is sent.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Pause after the system has no file descriptor left.
+/// Pause after the system has run out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves requests, and never returns. The body of a request is not read.

@@ -13,7 +13,7 @@ use crate::store::usage::Owner;
 use crate::time::Instant;
 use crate::topic::NotificationTopic;
 
-/// How many registrations of one client are evicted at once when the store is full.
+/// Number of registrations of one client that are evicted at once when the store is full.
 const EVICTED_AT_ONCE: usize = 64;
 
 /// The registrations that were evicted last, as hashes: a client whose registration was evicted
