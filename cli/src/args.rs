@@ -128,7 +128,7 @@ pub(crate) struct Certificates {
     /// machine.
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
-    /// Common name of the client certificate, and name of its files
+    /// Common name and file name of the client certificate
     #[arg(long, default_value = "client", value_name = "NAME")]
     pub(crate) client: String,
 }

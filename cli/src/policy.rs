@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use statestore_policy::{Action, Cases, Policy, Principal};
+use statestore_proto::topic::{REQUEST, ResponseTopic};
 use statestore_server::{ClientIds, ConnectRejection, UsersFile, check_connect, fixed_rule};
 
 use crate::escape::printable;
@@ -50,7 +51,8 @@ The exit code is 1 if a decision differs.")]
     /// Print whether a client may perform an operation, and the rule that decides
     #[command(after_long_help = "\
 If no rule allows the operation, prints the rule that comes closest. Then prints what `serve` checks
-in addition to the policy: topics that belong to other clients, and for CONNECT the client id.
+in addition: topics of other clients, and for CONNECT the client id. With --client-id, an operation
+on a key also requires CONNECT, PUBLISH to the request topic and SUBSCRIBE to the response topic.
 
 The exit code is 1 if the operation is refused.")]
     Explain(Explain),
@@ -220,12 +222,18 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
             "if a rule has the method Fence, a write with a fencing token requires Write and Fence",
         )?;
     }
+    let is_anonymous =
+        args.client_id.is_empty() && args.user.is_none() && args.attribute.is_empty();
+    if is_anonymous && !decision.is_allowed() {
+        line("this is for a client without a name: give --client-id, --user or --attribute")?;
+    }
     if args.verb != Verb::Connect {
         let refusal = fixed_rule(&args.client_id, &action);
         if let Some(reason) = refusal {
             line(format_args!("but `serve` refuses it with every policy: {reason}"))?;
         }
-        return Ok(decision.is_allowed() && refusal.is_none());
+        let is_allowed = decision.is_allowed() && refusal.is_none();
+        return Ok(is_allowed && (!is_request(args.verb) || can_request(&policy, &principal)?));
     }
     let rejection = connect_rejection(args, &policy, &principal)?;
     if rejection == Some(ConnectRejection::InvalidClientId) {
@@ -240,6 +248,30 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
         ))?;
     }
     Ok(rejection.is_none())
+}
+
+/// Returns whether an operation is a request to the store.
+const fn is_request(verb: Verb) -> bool {
+    !matches!(verb, Verb::Connect | Verb::Publish | Verb::Subscribe)
+}
+
+/// Checks the permissions that every request requires, and prints the first one that is missing.
+/// Without a client id, they are unknown and count as present.
+fn can_request(policy: &Policy, principal: &Principal<'_>) -> Result<bool, Failure> {
+    let Ok(topic) = ResponseTopic::new(principal.client_id) else { return Ok(true) };
+    let topic = topic.to_string();
+    for (name, action) in [
+        ("CONNECT".to_owned(), Action::Connect),
+        (format!("PUBLISH {REQUEST}"), Action::Publish(REQUEST)),
+        (format!("SUBSCRIBE {topic}"), Action::Subscribe(&topic)),
+    ] {
+        let decision = policy.decide(principal, &action);
+        if !decision.is_allowed() {
+            line(format_args!("but a request also requires {name}: {decision}"))?;
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Returns why a broker with this policy, these users and these service accounts would reject a

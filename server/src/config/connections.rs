@@ -34,7 +34,7 @@ pub struct Listen {
     /// By default no web page may connect
     #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "ORIGIN"))]
     pub websocket_origin: Vec<String>,
-    /// Let other machines connect without a login, with all permissions
+    /// Let other machines connect without a login or a policy
     #[cfg_attr(feature = "clap", arg(long))]
     pub allow_anonymous: bool,
 }
@@ -146,28 +146,30 @@ pub struct BrokerLimits {
     /// Connections at a time
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_connections: u32,
-    /// Connections from one address at a time, except loopback
+    /// Connections from one address, except loopback
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_address_connections: u32,
-    /// Sessions at a time, including those of disconnected clients
+    /// Sessions, including those of disconnected clients
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_sessions: u32,
     /// Subscriptions of one client
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_subscriptions: u32,
-    /// Bytes for connections, sessions and queued messages
+    /// Bytes of connections, sessions and queues
     ///
     /// Subscriptions are included. When the limit is reached, the client that uses most is
     /// disconnected. Keys and values, TLS (at most 96 KiB for each connection) and password checks
     /// (38 MiB) are not included
     #[cfg_attr(feature = "clap", arg(long, value_name = "BYTES"))]
     pub max_broker_memory: u64,
-    /// Bytes of --max-broker-memory for one client
+    /// Bytes of one client
     ///
-    /// A client that needs more is disconnected
+    /// They count for --max-broker-memory. A client that needs more is disconnected
     #[cfg_attr(feature = "clap", arg(long, value_name = "BYTES"))]
     pub max_client_memory: u64,
-    /// Bytes of --max-broker-memory for retained messages
+    /// Bytes of retained messages
+    ///
+    /// They count for --max-broker-memory
     #[cfg_attr(feature = "clap", arg(long, value_name = "BYTES"))]
     pub max_retained_memory: u64,
     /// Messages that each client may publish per second

@@ -13,9 +13,9 @@ use super::{Secret, time};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct PolicySettings {
-    /// Policy: a `BrokerAuthorization`, JSON or YAML; see `statestore policy`
+    /// Policy, a `BrokerAuthorization`; see `statestore policy`
     ///
-    /// All other operations are refused
+    /// JSON or YAML. All operations that it does not allow are refused
     #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
     pub policy: Option<PathBuf>,
     /// With --broker and --policy: trust unverified client ids
@@ -34,7 +34,7 @@ pub struct StoreSettings {
     /// Node id in versions
     #[cfg_attr(feature = "clap", arg(long, value_name = "ID"))]
     pub node_id: String,
-    /// Wire format of responses
+    /// Format of responses
     ///
     /// `auto` responds to each client in the format of its requests
     #[cfg_attr(feature = "clap", arg(long, value_enum))]
@@ -87,13 +87,13 @@ pub struct StoreLimitSettings {
     /// Bytes of all keys and values
     #[cfg_attr(feature = "clap", arg(long, value_name = "BYTES"))]
     pub max_bytes: usize,
-    /// Maximum share of one user in keys, bytes and registrations
+    /// Maximum share of one user, in percent
     ///
-    /// Without a user, it is the share of an address, or on this machine that of a client id.
+    /// The share counts for keys, bytes and registrations. Without a user, it is the share of an address, or on this machine that of a client id.
     /// Ignored with --broker, where client ids are not verified
     #[cfg_attr(feature = "clap", arg(long, value_name = "PERCENT"))]
     pub client_quota_percent: u8,
-    /// Maximum time that a client's clock may be ahead, from 1s to 60s
+    /// Maximum time that a client is ahead, from 1s to 60s
     ///
     /// Requests that are further ahead are refused. Other requests move the versions of the store
     /// ahead
@@ -197,7 +197,7 @@ pub struct Etcd {
     #[serde(with = "time")]
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub etcd_lease: Duration,
-    /// Consistency of reads
+    /// Read consistency
     #[cfg_attr(feature = "clap", arg(long, value_enum))]
     pub etcd_reads: Reads,
     /// Address to which standbys redirect clients while this store leads

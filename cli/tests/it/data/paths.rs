@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::process::Command;
 
-use super::{HEADER, Scratch, data, dump, create_directory, records};
+use super::{HEADER, Scratch, create_directory, data, dump, records};
 use crate::process::{Ended, run, run_with_input, statestore};
 
 /// The output could replace a file of the store, however the path is written.
@@ -36,7 +36,7 @@ fn dump_is_never_written_to_the_files_of_the_store() {
         assert!(all() == before, "{}", to.display());
     }
     let mut inside = data("dump", ".".as_ref());
-    run(inside.current_dir(&dir).args(["--output", "keys.jsonl"])).fails(2, &["elsewhere"]);
+    run(inside.current_dir(&dir).args(["--output", "keys.jsonl"])).fails(2, &["another directory"]);
     assert!(all() == before, "by relative paths");
     // A path next to the directory is accepted.
     let mut outside = data("dump", &dir);
