@@ -149,7 +149,7 @@ pub struct BrokerLimits {
     /// Connections from one address, except loopback
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_address_connections: u32,
-    /// Sessions, including those of disconnected clients
+    /// Sessions, also of disconnected clients
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_sessions: u32,
     /// Subscriptions of one client

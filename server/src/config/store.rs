@@ -37,7 +37,7 @@ pub struct StoreSettings {
     /// Format of responses
     ///
     /// `auto` responds to each client in the format of its requests
-    #[cfg_attr(feature = "clap", arg(long, value_enum))]
+    #[cfg_attr(feature = "clap", arg(long, value_enum, value_name = "NAME"))]
     pub dialect: Dialect,
     /// Reject verbs and options in lower case
     #[cfg_attr(feature = "clap", arg(long))]
@@ -93,7 +93,7 @@ pub struct StoreLimitSettings {
     /// Ignored with --broker, where client ids are not verified
     #[cfg_attr(feature = "clap", arg(long, value_name = "PERCENT"))]
     pub client_quota_percent: u8,
-    /// Maximum time that a client is ahead, from 1s to 60s
+    /// Maximum time that a client is ahead, 1s to 60s
     ///
     /// Requests that are further ahead are refused. Other requests move the versions of the store
     /// ahead
@@ -198,7 +198,7 @@ pub struct Etcd {
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub etcd_lease: Duration,
     /// Read consistency
-    #[cfg_attr(feature = "clap", arg(long, value_enum))]
+    #[cfg_attr(feature = "clap", arg(long, value_enum, value_name = "MODE"))]
     pub etcd_reads: Reads,
     /// Address to which standbys redirect clients while this store leads
     ///
