@@ -170,7 +170,8 @@ fn addresses(urls: &[String]) -> Result<(Vec<Address<'_>>, bool), Failure> {
     let tls = all.first().is_some_and(|first| first.tls);
     if all.iter().any(|other| other.tls != tls) {
         return Err(Failure::bad_input(
-            "--broker: mqtt:// and mqtts:// are mixed; write all brokers as mqtt://, or all as mqtts://",
+            "--broker: mqtt:// and mqtts:// are mixed; write all brokers as mqtt://, or all as \
+             mqtts://",
         ));
     }
     Ok((all, tls))

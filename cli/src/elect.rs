@@ -73,7 +73,9 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
         stop.send_replace(true);
         tokio::select! {
             ended = campaign => ended.map_err(not_acquired)?,
-            () = release_deadline(&mut signals) => report_unconfirmed_release(&args.name, args.lease),
+            () = release_deadline(&mut signals) => {
+                report_unconfirmed_release(&args.name, args.lease);
+            }
         }
     }
     drop(changes);

@@ -64,8 +64,8 @@ pub(crate) struct Explain {
     file: PathBuf,
     /// Operation, for example get, set or publish
     ///
-    /// One of: connect, publish, subscribe, get, scan, keynotify, set, del, vdel, or fence (SET, DEL
-    /// or VDEL with a fencing token).
+    /// One of: connect, publish, subscribe, get, scan, keynotify, set, del, vdel, or fence (SET,
+    /// DEL or VDEL with a fencing token).
     #[arg(value_enum, ignore_case = true, hide_possible_values = true)]
     verb: Verb,
     /// Key, topic or topic filter; not for CONNECT

@@ -39,8 +39,8 @@ const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) async fn run(args: Top) -> Result<ExitCode, Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::bad_input(
-            "top: standard input or output is not a terminal; use `statestore keys`, `get` and `watch`, and the \
-             metrics of `serve --metrics-listen`",
+            "top: standard input or output is not a terminal; use `statestore keys`, `get` and \
+             `watch`, and the metrics of `serve --metrics-listen`",
         ));
     }
     let url = args

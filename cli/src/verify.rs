@@ -42,7 +42,8 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     let name = client_id(&connection.login, "verify");
     if connection.login.service_account_token_file.is_some() {
         return Err(Failure::bad_input(
-            "--service-account-token-file: verify does not support tokens; use --user or --tls-cert",
+            "--service-account-token-file: verify does not support tokens; use --user or \
+             --tls-cert",
         ));
     }
     let options = options(&connection.broker, &connection.login, &name)?;
@@ -98,8 +99,8 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
         None if report.is_conformant() && report.not_allowed() > 0 => {
             return Err(Failure::bad_input(format_args!(
                 "{} rules were not checked: a policy refuses their requests; allow this client \
-                 (--client-id, --user) ReadWrite, and Fence if a rule of the policy has it, for the \
-                 keys `{name}/*`",
+                 (--client-id, --user) ReadWrite, and Fence if a rule of the policy has it, for \
+                 the keys `{name}/*`",
                 report.not_allowed()
             )));
         }

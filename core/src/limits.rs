@@ -99,11 +99,11 @@ pub struct StoreLimits {
     /// [silenced](crate::store::Store::silenced_registrations) ones, of verified client ids too:
     /// the one with the oldest KEYNOTIFY. Then follow all those of the unverified client id for
     /// which this time was over first. Until then unverified client ids, of which one client
-    /// can use many, can fill the table for verified clients too. With an external broker a store rarely learns that a
-    /// client is gone, so the registrations of past clients would fill the table. The default is
-    /// one day: clients of this project register again every 30 seconds, but deployed clients do so
-    /// once for each connection, and one that watches keys that rarely change shows no other sign
-    /// of life (our choice).
+    /// can use many, can fill the table for verified clients too. With an external broker a store
+    /// rarely learns that a client is gone, so the registrations of past clients would fill the
+    /// table. The default is one day: clients of this project register again every 30 seconds, but
+    /// deployed clients do so once for each connection, and one that watches keys that rarely
+    /// change shows no other sign of life (our choice).
     pub unverified_registrations_kept: Duration,
     /// The share of one verified client in [`keys_max`](Self::keys_max),
     /// [`bytes_max`](Self::bytes_max), [`registrations_max`](Self::registrations_max) and

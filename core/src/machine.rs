@@ -86,10 +86,11 @@
 //! The driver also does this:
 //!
 //! - **CONNECT**: MQTT 5. A client uses the [client id](crate::client::Client::client_id) of its
-//!   configuration; a store uses any id that is stable across restarts. A client sets *Clean Start*,
-//!   unless it is configured with [`keeps_session`](crate::client::ClientConfig::keeps_session):
-//!   then it clears it on reconnects and asks for a Session Expiry Interval. A store clears it and
-//!   asks for a Session Expiry Interval, so that unacknowledged requests are redelivered.
+//!   configuration; a store uses any id that is stable across restarts. A client sets *Clean
+//!   Start*, unless it is configured with
+//!   [`keeps_session`](crate::client::ClientConfig::keeps_session): then it clears it on reconnects
+//!   and asks for a Session Expiry Interval. A store clears it and asks for a Session Expiry
+//!   Interval, so that unacknowledged requests are redelivered.
 //! - **Receive Maximum** bounds the messages that the broker sends ahead. For a store it is at most
 //!   what the driver can queue, since messages wait in the driver while the store
 //!   [cannot receive](Machine::can_receive). Go on reading in that time: the PUBACKs that free
@@ -101,11 +102,10 @@
 //! - **Capacity**: a connection whose send queue was full and has capacity again must end the wait,
 //!   or packets of the machine wait on. Most PUBACKs of a store free capacity and are not reported.
 //! - **Lost connection**: drop packets that were polled and not written. Exception: with
-//!   `keeps_session` a PUBLISH that was polled belongs to the session. Send it, or send it again, on
-//!   the next connection if the session is present.
-//!   [`Disconnected`](Input::Disconnected) and the next [`Connected`](Input::Connected) settle what
-//!   was in flight. Report nothing of the old connection after that: no SUBACK, no PUBACK, no
-//!   message.
+//!   `keeps_session` a PUBLISH that was polled belongs to the session. Send it, or send it again,
+//!   on the next connection if the session is present. [`Disconnected`](Input::Disconnected) and
+//!   the next [`Connected`](Input::Connected) settle what was in flight. Report nothing of the old
+//!   connection after that: no SUBACK, no PUBACK, no message.
 //! - **SUBACK**: report it with the token of its
 //!   [`Subscribe`](crate::transport::Transmit::Subscribe). A client emits an
 //!   [event](crate::client::Event::SubscribeFailed) for a failure. A store does not emit

@@ -105,8 +105,8 @@ impl JournalWithProgress {
         let available = free.saturating_add(bytes_on_disk(&self.directory).unwrap_or(0));
         (available < needed).then(|| {
             format!(
-                "the disk has {free} free bytes, and max-bytes = {bytes_max} may need {needed}: lower it, or use \
-                 a larger disk"
+                "the disk has {free} free bytes, and max-bytes = {bytes_max} may need {needed}: \
+                 lower it, or use a larger disk"
             )
         })
     }

@@ -31,8 +31,8 @@ type Writes = JoinSet<(Bytes, Result<Version, Error>)>;
 /// Dumps all keys of a store, and returns their number.
 pub(super) async fn dump(common: &Common, output: &mut Output) -> Result<u64, Failure> {
     notice(
-        "dumping through a broker: the dump contains neither fencing tokens nor expiries; concurrent \
-         writes may or may not be in it",
+        "dumping through a broker: the dump contains neither fencing tokens nor expiries; \
+         concurrent writes may or may not be in it",
     );
     let store = connection::store(common)?;
     let header = Header { source: Source::Requests, issued: None, keys: None };

@@ -40,8 +40,8 @@ async fn restore_directory(
     let mut dump = open(file, now).await?;
     if dump.header().makes_all_keys_durable() {
         notice(
-            "the dump was made through a broker: it contains neither fencing tokens nor expiries, and \
-             all keys become durable",
+            "the dump was made through a broker: it contains neither fencing tokens nor expiries, \
+             and all keys become durable",
         );
     }
     let progress = Progress::keys("restoring", dump.header().keys.unwrap_or(0));

@@ -235,7 +235,17 @@ fn withheld_notifications_are_reported() {
 #[test]
 fn denied_keys_are_reported_for_reads_and_writes() {
     let policy = Scratch::new("doctor-policy.yaml");
-    let allowed = "rules:\n  - principals: {clientIds: [ann]}\n    brokerResources:\n      - method: Connect\n      - method: Publish\n        topics: [\"statestore/#\"]\n      - {method: Subscribe, topics: [\"clients/#\"]}\n    stateStoreResources:\n      - {method: Read, keys: [\"mine/*\"]}\n";
+    let allowed = r#"
+rules:
+  - principals: {clientIds: [ann]}
+    brokerResources:
+      - method: Connect
+      - method: Publish
+        topics: ["statestore/#"]
+      - {method: Subscribe, topics: ["clients/#"]}
+    stateStoreResources:
+      - {method: Read, keys: ["mine/*"]}
+"#;
     fs::write(policy.path(), allowed).expect("a file");
     let server = EmbeddedStore::start(&["--policy", policy.path()]);
     let url = format!("mqtt://127.0.0.1:{}", server.port);
@@ -278,7 +288,9 @@ fn missing_store_and_second_store_are_reported() {
     drop(stores);
 }
 
-const TOO_FAR_AHEAD: &[u8] = b"-ERR the request timestamp is too far in the future; ensure that the client and broker system clocks are synchronized\r\n";
+const TOO_FAR_AHEAD: &[u8] =
+    b"-ERR the request timestamp is too far in the future; ensure that the \
+    client and broker system clocks are synchronized\r\n";
 
 /// Starts a store whose clock is `skew` milliseconds ahead, and that accepts timestamps up to
 /// `allowed` milliseconds ahead of its clock. It ends with the request `stop`.

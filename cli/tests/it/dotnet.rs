@@ -186,14 +186,14 @@ fn dotnet_client_gets_the_expected_error_for_a_timestamp_ahead(mode: Mode) {
     let stamped = client.of(set()).replacing("__ts", ahead.clone());
     assert_eq!(
         client.raw.ask(&stamped).payload,
-        "-ERR the request timestamp is too far in the future; ensure that the client and broker system clocks are \
-         synchronized\r\n"
+        "-ERR the request timestamp is too far in the future; ensure that the client and broker \
+         system clocks are synchronized\r\n"
     );
     let fenced = client.of(set()).with("__ft", ahead);
     assert_eq!(
         client.raw.ask(&fenced).payload,
-        "-ERR the request fencing token timestamp is too far in the future; ensure that the client and broker system \
-         clocks are synchronized\r\n"
+        "-ERR the request fencing token timestamp is too far in the future; ensure that the \
+         client and broker system clocks are synchronized\r\n"
     );
     assert_eq!(client.request(&["GET", "k"]), r"$-1\r\n", "nothing was set");
 }

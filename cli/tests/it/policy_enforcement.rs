@@ -95,10 +95,13 @@ fn client_without_fence_permission_writes_without_a_token() {
         ]))
     };
     explain("bob").is(0, "allowed by line 14 (rule 2, resource 1 of stateStoreResources)\n");
-    explain("ann")
-        .is(1, "refused; line 11 (rule 1, resource 2 of stateStoreResources) has this key with another \
+    explain("ann").is(
+        1,
+        "refused; line 11 (rule 1, resource 2 of stateStoreResources) has this key with another \
                 method\n\
-                if a rule has the method Fence, a write with a fencing token requires Write and Fence\n");
+                if a rule has the method Fence, a write with a fencing token requires Write and \
+                Fence\n",
+    );
 }
 
 /// A client that a new policy disconnects receives the reason.

@@ -106,12 +106,12 @@ fn timestamps_and_tokens_are_parsed_as_in_their_lines(mode: Mode) {
     let mut texts: BTreeMap<String, &str> = BTreeMap::new();
     let of_property = |name: &str| match name {
         "__ts" => {
-            "-ERR the request timestamp is too far in the future; ensure that the client and broker system \
-                   clocks are synchronized\r\n"
+            "-ERR the request timestamp is too far in the future; ensure that the client and \
+             broker system clocks are synchronized\r\n"
         }
         _ => {
-            "-ERR the request fencing token timestamp is too far in the future; ensure that the client and broker \
-              system clocks are synchronized\r\n"
+            "-ERR the request fencing token timestamp is too far in the future; ensure that the \
+             client and broker system clocks are synchronized\r\n"
         }
     };
     for case in vectors("hlc-refused.txt").cases() {

@@ -72,7 +72,8 @@ fn section_and_case_can_be_selected(mode: Mode) {
     let junit =
         here.run(&["verify", "--rule", "order", "--rule", "request/qos-2", "--output", "junit"]);
     assert_eq!(junit.code, Some(0));
-    let head = "<testsuites name=\"statestore verify\" tests=\"5\" skipped=\"0\" failures=\"0\" errors=\"0\"";
+    let head = "<testsuites name=\"statestore verify\" tests=\"5\" skipped=\"0\" failures=\"0\" \
+                errors=\"0\"";
     assert!(junit.text().contains(head), "{}", junit.text());
     assert!(junit.text().contains("<testcase name=\"fence-condition\" classname=\"order\""));
     let differs = differing(mode).contains(&"request/qos-2");

@@ -16,7 +16,10 @@ fn watch_prints_each_change(mode: Mode) {
     let first = here.run(&["set", "k", "one"]).version();
     let json = here.spawn(&["watch", "k", "--output", "json", "--count", "4"]);
     let raw = here.spawn(&["watch", "k"]);
-    let set = |value: &str, version: &str| serde_json::json!({"key": "k", "result": "set", "value": value, "version": version});
+    let set = |value: &str, version: &str| {
+        let fields = [("key", "k"), ("result", "set"), ("value", value), ("version", version)];
+        serde_json::json!(std::collections::BTreeMap::from(fields))
+    };
     assert_eq!(json.json(), set("one", &first));
     assert_eq!(json.json(), serde_json::json!({"key": "k", "result": "live"}));
     assert_eq!(raw.line(), "one");

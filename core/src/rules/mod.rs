@@ -9,7 +9,8 @@
 //! 2. **Grammar** of the payload: [`Request::decode`](crate::message::Request::decode).
 //! 3. **Authorization** by the policy of the embedder. A client whose rights were revoked gets
 //!    [`NotAuthorized`](crate::message::Refusal::NotAuthorized) even for a redelivered request.
-//!    `__srcId` must not contradict a verified client id, and KEYNOTIFY and its STOP need a client id.
+//!    `__srcId` must not contradict a verified client id, and KEYNOTIFY and its STOP need a client
+//!    id.
 //! 4. **Deduplication**: a redelivered request gets its first response again and is not
 //!    applied again. GET and SCAN only read, so they are executed again; so is KEYNOTIFY, since a
 //!    client that gets `+OK` must be registered. Deduplication precedes the timestamp checks, so a
@@ -35,8 +36,8 @@
 //! This module decides stages 5 to 8. The caller compares the limits and passes an exceeded one to
 //! [`decide`].
 //!
-//! An embedder with a compare-and-swap engine can run a store with these functions alone: look up, decide, swap, retry. If several
-//! front ends share an engine, each has its own clock, which must
+//! An embedder with a compare-and-swap engine can run a store with these functions alone: look up,
+//! decide, swap, retry. If several front ends share an engine, each has its own clock, which must
 //! [advance past](crate::hlc::HybridClock::advance_past) the stored version before it issues the
 //! next one. A deleted key must then leave its version behind, or the key's next value might get a
 //! version that is not greater.

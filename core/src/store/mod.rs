@@ -147,7 +147,8 @@ use outbox::{DependsOn, Outbox};
 use registrations::Registrations;
 use scan_token::ScanTokens;
 
-/// The number of expired values that one call of [`Store::handle_timeout`], or one request, removes.
+/// The number of expired values that one call of [`Store::handle_timeout`], or one request,
+/// removes.
 const EXPIRIES_MAX: usize = 4_096;
 
 /// The pause before the next call removes more of them, in which a driver can handle requests.
@@ -352,8 +353,8 @@ impl Store {
 
     /// Removes expired values and notifies their watchers. Early or repeated calls change nothing.
     ///
-    /// One call removes at most 4,096 values, so that it takes a few milliseconds; the rest is due a
-    /// millisecond later. It ends earlier when the output queue is full;
+    /// One call removes at most 4,096 values, so that it takes a few milliseconds; the rest is due
+    /// a millisecond later. It ends earlier when the output queue is full;
     /// [`poll_timeout`](Self::poll_timeout) returns a time again when the queue has capacity.
     pub fn handle_timeout(&mut self, now: Now) {
         self.dedup.expire(now.instant);

@@ -178,7 +178,8 @@ impl<'a> Incoming<'a> {
         self.properties.timestamp
     }
 
-    /// Value of `__ft`, unparsed: a well-formed one is a [`FencingToken`](crate::hlc::FencingToken).
+    /// Value of `__ft`, unparsed: a well-formed one is a
+    /// [`FencingToken`](crate::hlc::FencingToken).
     #[must_use]
     pub const fn fencing_token(&self) -> Option<&'a str> {
         self.properties.fencing_token

@@ -1,4 +1,5 @@
-//! Diagnosis of a failed connection: what is wrong with a certificate, and whether the port speaks TLS.
+//! Diagnosis of a failed connection: what is wrong with a certificate, and whether the port speaks
+//! TLS.
 
 mod probe;
 

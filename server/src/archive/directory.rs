@@ -94,7 +94,8 @@ impl NewDirectory {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 Err(ArchiveError::target(
                     &at,
-                    " exists: another restore is running, or one was killed; in the second case remove it and run this again",
+                    " exists: another restore is running, or one was killed; in the second case \
+                     remove it and run this again",
                 ))
             }
             Err(error) => Err(ArchiveError::path(&at, error)),
@@ -171,7 +172,8 @@ fn vacant(to: &Path) -> Result<(PathBuf, Option<Metadata>), ArchiveError> {
             return match fs::symlink_metadata(to) {
                 Ok(_) => Err(ArchiveError::target(
                     to,
-                    " is a symbolic link to a path that does not exist: create that directory, or name another one",
+                    " is a symbolic link to a path that does not exist: create that directory, or \
+                     name another one",
                 )),
                 Err(_) => Ok((to.to_owned(), None)),
             };

@@ -89,8 +89,9 @@ pub struct StoreLimitSettings {
     pub max_bytes: usize,
     /// Maximum share of one user, in percent
     ///
-    /// The share counts for keys, bytes and registrations. Without a user, it is the share of an address, or on this machine that of a client id.
-    /// Ignored with --broker, where client ids are not verified
+    /// The share counts for keys, bytes and registrations. Without a user, it is the share of an
+    /// address, or on this machine that of a client id. Ignored with --broker, where client ids are
+    /// not verified
     #[cfg_attr(feature = "clap", arg(long, value_name = "PERCENT"))]
     pub client_quota_percent: u8,
     /// Maximum time that a client is ahead, 1s to 60s
@@ -234,8 +235,8 @@ pub enum Reads {
     /// A read waits until etcd confirms that this store leads. No response is out of date
     #[default]
     Strict,
-    /// A read does not wait while this store has the lease. A process that was suspended just before
-    /// it responds may send an old value
+    /// A read does not wait while this store has the lease. A process that was suspended just
+    /// before it responds may send an old value
     Lease,
 }
 
