@@ -64,21 +64,21 @@ fn fencing_requires_a_fence_rule_if_the_document_has_one() {
         (
             "ann",
             Action::Fence(b"other"),
-            "refused; line 4 (rule 1, resource 1 of stateStoreResources) has this key for \
+            "refused; line 4 (rule 1, resource 1 of stateStoreResources) has this key with \
              another method",
             true,
         ),
         (
             "ann",
             Action::Fence(b"foreign"),
-            "refused; line 7 (rule 2, resource 1 of stateStoreResources) has this key for \
+            "refused; line 7 (rule 2, resource 1 of stateStoreResources) has this key with \
              another method",
             false,
         ),
         (
             "bob",
             Action::Fence(b"shared"),
-            "refused; line 4 (rule 1, resource 1 of stateStoreResources) has this key for \
+            "refused; line 4 (rule 1, resource 1 of stateStoreResources) has this key with \
              another method",
             true,
         ),
@@ -132,7 +132,7 @@ fn refusal_names_the_nearest_rule() {
         (
             &ann,
             Action::Read(b"w"),
-            "refused; line 12 (rule 2, resource 3 of stateStoreResources) has this key for \
+            "refused; line 12 (rule 2, resource 3 of stateStoreResources) has this key with \
              another method",
         ),
         (
