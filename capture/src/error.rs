@@ -2,7 +2,7 @@
 
 use crate::frame::FORMAT;
 
-/// Why a frame of a capture cannot be played. The frames before it are usable.
+/// Reason why a frame of a capture cannot be replayed. The frames before it are usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {

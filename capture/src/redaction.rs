@@ -2,8 +2,8 @@
 //!
 //! A value becomes another of the same length. Equal values stay equal and different values stay
 //! different, so every condition has the same result. The cipher is a Feistel network: each half of
-//! a value encrypts the other, with SipHash-2-4 as the only primitive. Only the key reverses it; the
-//! key is drawn for one capture and is not part of it.
+//! a value encrypts the other, with SipHash-2-4 as the only primitive. Only the key reverses it;
+//! the key is drawn for one capture and is not part of it.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;

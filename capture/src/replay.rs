@@ -65,7 +65,7 @@ pub struct Difference {
     pub after: String,
     /// The output in the capture.
     pub captured: String,
-    /// The output of the replay; `None` if there is none.
+    /// The output of the replay; `None` if the output is missing.
     pub replayed: Option<String>,
 }
 

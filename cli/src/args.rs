@@ -25,13 +25,13 @@ pub(crate) use doctor::Doctor;
 #[cfg(not(feature = "etcd"))]
 pub(crate) use etcd::Etcd;
 #[cfg(feature = "etcd")]
-pub(crate) use etcd::EtcdAt;
+pub(crate) use etcd::EtcdConnection;
 pub(crate) use replay::Replay;
-pub(crate) use serve::{Places, Serve};
+pub(crate) use serve::{Origins, Serve};
 pub(crate) use status::Status;
 #[cfg(feature = "top")]
 pub(crate) use top::Top;
-pub(crate) use verify::{ReportForm, Verify};
+pub(crate) use verify::{ReportFormat, Verify};
 
 /// Largest value in bytes that every store accepts. Brokers may drop larger messages silently.
 pub(crate) const VALUE_BYTES_MAX: u32 = 1 << 20;
@@ -52,7 +52,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Hosts a state store, in its own broker, or with another broker by --broker
+    /// Run a state store with an embedded or an external broker
     Serve(Box<Serve>),
     /// Add a user to a password file for `serve`, or change a password
     ///
@@ -60,7 +60,7 @@ pub(crate) enum Verb {
     Passwd(Passwd),
     /// Create a CA, a server and a client certificate for a test setup
     Certificates(Certificates),
-    /// Tries who may do what by a policy
+    /// Check, test or explain an authorization policy
     Policy {
         #[command(subcommand)]
         verb: crate::policy::PolicyVerb,
@@ -93,11 +93,11 @@ pub(crate) enum Verb {
     Top(Top),
     /// Measure throughput and latency of a store
     Bench(Bench),
-    /// Runs again what `serve --capture` has recorded, and says where it differs
+    /// Replay a capture of `serve --capture` and print the differences
     Replay(Replay),
     /// Run the conformance suite against a store
     Verify(Verify),
-    /// Checks, dumps, restores or compacts what `serve --data-dir` keeps in a directory
+    /// Check, dump, restore or compact the data directory of a store
     Data {
         #[command(subcommand)]
         verb: Box<Data>,
@@ -116,9 +116,9 @@ pub(crate) enum Verb {
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-Writes ca.pem, ca.key, server.pem, server.key, NAME.pem and NAME.key, the keys readable by this user
-only, and prints command lines that use them. The certificates are valid for 825 days. Existing
-files are never overwritten. Keep ca.key secret, or delete it if you need no further certificates.")]
+Writes ca.pem, ca.key, server.pem, server.key, NAME.pem and NAME.key, and prints command lines that
+use them. Only this user can read the keys. The certificates are valid for 825 days. Existing files
+are never overwritten. Keep ca.key secret, or delete it if you need no further certificates.")]
 pub(crate) struct Certificates {
     /// Directory of the new files; created if absent
     pub(crate) dir: PathBuf,
@@ -128,7 +128,7 @@ pub(crate) struct Certificates {
     /// machine.
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
-    /// Name of the client: common name of its certificate, and name of its files
+    /// Common name and file name of the client certificate
     #[arg(long, default_value = "client", value_name = "NAME")]
     pub(crate) client: String,
 }

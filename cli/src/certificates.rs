@@ -183,11 +183,11 @@ fn summary(dir: &Path, client: &str, hosts: &[String]) -> String {
            server.pem, server.key: server {}\n  \
            {client}.pem, {client}.key: client {client}\n\n\
          Start a server:\n  \
-           statestore serve --listen-tls 127.0.0.1:8883 --listen-tls-cert {cert} --listen-tls-key {key} \
-           --listen-tls-client-ca {ca}\n\n\
+           statestore serve --listen-tls 127.0.0.1:8883 --listen-tls-cert {cert} \
+           --listen-tls-key {key} --listen-tls-client-ca {ca}\n\n\
          Connect:\n  \
-           statestore doctor --broker mqtts://localhost:8883 --tls-ca {ca} --tls-cert {own} --tls-key \
-           {own_key}\n",
+           statestore doctor --broker mqtts://localhost:8883 --tls-ca {ca} --tls-cert {own} \
+           --tls-key {own_key}\n",
         path_on_one_line(dir),
         hosts.join(", "),
     )

@@ -1,4 +1,4 @@
-//! Which store of a cluster leads, and which are on standby.
+//! Leader and standbys of a cluster.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,8 +6,7 @@ use serde_json::{Map, Value, json};
 use statestore_etcd::{Survey, SurveyError};
 use statestore_proto::time::UnixTime;
 
-use crate::args::EtcdAt;
-use crate::etcd;
+use crate::args::EtcdConnection;
 use crate::failure::Failure;
 use crate::policy::counted;
 
@@ -18,8 +17,8 @@ pub(crate) struct ClusterStatus {
     pub(crate) json: Map<String, Value>,
 }
 
-pub(crate) async fn fetch(at: &EtcdAt) -> Result<ClusterStatus, Failure> {
-    let survey = Survey::fetch(&etcd::options(at)?).await;
+pub(crate) async fn fetch(etcd: &EtcdConnection) -> Result<ClusterStatus, Failure> {
+    let survey = Survey::fetch(&crate::etcd::options(etcd)?).await;
     let survey = survey.map_err(|error| match error {
         SurveyError::Unreachable(reason) => Failure::unreachable(reason),
         error => Failure::bad_input(error),
@@ -36,7 +35,7 @@ fn text(survey: &Survey) -> String {
         Some(leader) => format!(
             "leads      {}{}, since {}, in epoch {}, lease expires in {} s; {}, the last {}\n",
             leader.name,
-            at(&leader.address),
+            at_address(&leader.address),
             moment(leader.since),
             survey.epoch,
             survey.lease_left.as_secs(),
@@ -54,8 +53,9 @@ fn text(survey: &Survey) -> String {
         let is_leader = survey.leader.as_ref().is_some_and(|leader| leader.name == standby.name);
         if !is_leader {
             let behind = counted(usize::try_from(standby.lag).unwrap_or(usize::MAX), "transaction");
-            let (name, at, said) = (&standby.name, at(&standby.address), ago(standby.reported));
-            text += &format!("standby    {name}{at}, {behind} behind, last report {said}\n");
+            let (name, at) = (&standby.name, at_address(&standby.address));
+            let reported = ago(standby.reported);
+            text += &format!("standby    {name}{at}, {behind} behind, last report {reported}\n");
         }
     }
     for alarm in &survey.alarms {
@@ -71,7 +71,8 @@ fn text(survey: &Survey) -> String {
 /// Returns what the operator can do about an alarm of etcd.
 fn advice(alarm: &str) -> &'static str {
     if alarm.starts_with("NOSPACE") {
-        ": etcd rejects all writes: compact, defragment each member, then run `etcdctl alarm disarm`"
+        ": etcd rejects all writes: compact, defragment each member, then run `etcdctl alarm \
+         disarm`"
     } else {
         ": check the log of that member"
     }
@@ -79,7 +80,11 @@ fn advice(alarm: &str) -> &'static str {
 
 fn json_fields(survey: &Survey) -> Map<String, Value> {
     let leader = survey.leader.as_ref().map(|leader| {
-        json!({"name": leader.name, "address": leader.address, "since_ms": leader.since.as_millis()})
+        json!({
+            "name": leader.name,
+            "address": leader.address,
+            "since_ms": leader.since.as_millis(),
+        })
     });
     let standbys: Vec<Value> = survey
         .standbys
@@ -89,7 +94,7 @@ fn json_fields(survey: &Survey) -> Map<String, Value> {
                 "name": standby.name,
                 "address": standby.address,
                 "lag": standby.lag,
-                "said_ms": standby.reported.as_millis(),
+                "reported_ms": standby.reported.as_millis(),
             })
         })
         .collect();
@@ -111,7 +116,7 @@ fn json_fields(survey: &Survey) -> Map<String, Value> {
 }
 
 /// Returns ` at ADDRESS`, or nothing if the store has not published its address.
-fn at(address: &str) -> String {
+fn at_address(address: &str) -> String {
     if address.is_empty() { String::new() } else { format!(" at {address}") }
 }
 

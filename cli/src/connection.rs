@@ -44,7 +44,9 @@ pub(crate) fn options(
         return Err(Failure::bad_input("--tls-key-password-file requires --tls-key"));
     }
     let mut addresses = addresses.into_iter();
-    let first = addresses.next().ok_or_else(|| Failure::bad_input("--broker: name one"))?;
+    let first = addresses
+        .next()
+        .ok_or_else(|| Failure::bad_input("--broker: the list is empty; give at least one URL"))?;
     let mut options = addresses
         .fold(Options::new(client_id, first.host, first.port), |options, other| {
             options.add_address(other.host, other.port)
@@ -98,7 +100,7 @@ pub(crate) fn token(path: &Path) -> Result<Vec<u8>, Failure> {
 /// Returns a handle on the store of a broker. Prints a message if the connection takes long.
 pub(crate) fn store(common: &Common) -> Result<StateStore, Failure> {
     let store = silent_store(common)?;
-    tokio::spawn(say_if_slow(store.status(), common.connection.broker.clone()));
+    tokio::spawn(report_slow_connection(store.status(), common.connection.broker.clone()));
     Ok(store)
 }
 
@@ -106,28 +108,28 @@ pub(crate) fn store(common: &Common) -> Result<StateStore, Failure> {
 pub(crate) fn silent_store(common: &Common) -> Result<StateStore, Failure> {
     let Connection { broker, login } = &common.connection;
     let options = options(broker, login, &client_id(login, "cli"))?;
-    let options = in_time(options, common.timeout);
+    let options = limit_connect_timeout(options, common.timeout);
     let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
     let is_encrypted = options.tls.is_some();
-    let link = diagnosed(ClientLink::for_client(options), is_encrypted);
+    let link = with_tls_diagnosis(ClientLink::for_client(options), is_encrypted);
     let builder = StateStore::builder().timeout(common.timeout).backoff(pauses);
     builder.spawn(link).map_err(|error| Failure::bad_input(format_args!("--client-id: {error}")))
 }
 
 /// Shortens the connection timeout of several brokers so that each is tried within `timeout`.
-fn in_time(options: Options, timeout: Duration) -> Options {
+fn limit_connect_timeout(options: Options, timeout: Duration) -> Options {
     let count = u32::try_from(options.addresses().count()).unwrap_or(u32::MAX);
     let each = options.connect_timeout.min(timeout / count.saturating_add(1));
     if count > 1 { options.connect_timeout(each) } else { options }
 }
 
 /// Returns the link with a diagnosis of TLS: it ends at the first attempt if TLS cannot succeed.
-pub(crate) fn diagnosed(link: ClientLink, is_encrypted: bool) -> ClientLink {
+pub(crate) fn with_tls_diagnosis(link: ClientLink, is_encrypted: bool) -> ClientLink {
     link.diagnose(move |error, at| Box::pin(tls::diagnose(error, at, is_encrypted)))
 }
 
 /// Prints a message if the connection takes more than a second.
-pub(crate) async fn say_if_slow(mut status: StatusWatch, brokers: Vec<String>) {
+pub(crate) async fn report_slow_connection(mut status: StatusWatch, brokers: Vec<String>) {
     tokio::time::sleep(Duration::from_secs(1)).await;
     if let Status::Offline { last_error } = status.current() {
         let reason = last_error.map_or_else(|| "no response".to_owned(), |error| error.to_string());
@@ -168,7 +170,8 @@ fn addresses(urls: &[String]) -> Result<(Vec<Address<'_>>, bool), Failure> {
     let tls = all.first().is_some_and(|first| first.tls);
     if all.iter().any(|other| other.tls != tls) {
         return Err(Failure::bad_input(
-            "--broker: write all brokers as mqtt://, or all as mqtts://, since any of them may be used",
+            "--broker: mqtt:// and mqtts:// are mixed; write all brokers as mqtt://, or all as \
+             mqtts://",
         ));
     }
     Ok((all, tls))
@@ -177,10 +180,10 @@ fn addresses(urls: &[String]) -> Result<(Vec<Address<'_>>, bool), Failure> {
 fn address(url: &str) -> Result<Address<'_>, Failure> {
     let bad = || match url.contains('@') {
         true => Failure::bad_input(
-            "--broker: a URL must not contain a user or password: set --user and STATESTORE_PASSWORD",
+            "--broker: a URL must not contain a login; set --user and STATESTORE_PASSWORD",
         ),
         false => Failure::bad_input(format_args!(
-            "{url}: write the broker as mqtt://HOST:PORT or mqtts://HOST:PORT"
+            "--broker {url}: invalid URL; write it as mqtt://HOST:PORT or mqtts://HOST:PORT"
         )),
     };
     let (tls, rest) = match url.split_once("://") {
@@ -255,7 +258,7 @@ mod tests {
         let seconds = |count: u16, timeout| {
             let options = (1..count)
                 .fold(Options::new("c1", "a", 1), |options, other| options.add_address("b", other));
-            in_time(options, Duration::from_secs(timeout)).connect_timeout.as_secs()
+            limit_connect_timeout(options, Duration::from_secs(timeout)).connect_timeout.as_secs()
         };
         assert_eq!([seconds(1, 10), seconds(1, 1)], [5, 5], "one broker has the default timeout");
         assert_eq!([seconds(2, 10), seconds(3, 10), seconds(9, 10), seconds(3, 60)], [3, 2, 1, 5]);

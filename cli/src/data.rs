@@ -1,4 +1,4 @@
-//! The contents of a data directory: checked, dumped as lines of JSON, restored, compacted.
+//! `data`: checks, dumps, restores and compacts data directories.
 
 mod dump;
 mod requests;
@@ -26,7 +26,7 @@ pub(crate) async fn run(verb: Data) -> Result<ExitCode, Failure> {
         Data::Check { dir } => (Box::pin(check(dir)), "nothing was changed"),
         Data::Dump(args) => (Box::pin(dump::run(args)), "the dump is incomplete"),
         Data::Restore(args) => {
-            let state = match args.through.broker.is_empty() {
+            let state = match args.store.broker.is_empty() {
                 false => "some keys may be set: run it again",
                 true => "nothing was restored",
             };
@@ -131,15 +131,15 @@ fn unix_now() -> UnixTime {
 }
 
 /// The error of a directory and a broker in one command line.
-fn both(dir: &Path) -> Failure {
+fn directory_and_broker(dir: &Path) -> Failure {
     Failure::bad_input(format_args!(
-        "choose one: a directory, as {}, or a store with --broker",
+        "both a directory, {}, and --broker are given; leave one out",
         path_on_one_line(dir)
     ))
 }
 
-fn neither() -> Failure {
-    Failure::bad_input("name a directory, or a store with --broker")
+fn no_source() -> Failure {
+    Failure::bad_input("neither a directory nor --broker is given; give one")
 }
 
 impl From<ArchiveError> for Failure {

@@ -11,7 +11,7 @@ use crate::args::{Elect, Output};
 use crate::connection;
 use crate::escape::one_line;
 use crate::failure::Failure;
-use crate::lock::{given_up, loss, not_acquired, say_left};
+use crate::lock::{loss_text, not_acquired, release_deadline, report_unconfirmed_release};
 use crate::output::{json_text, line, notice};
 use crate::signals::Signals;
 
@@ -73,7 +73,9 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
         stop.send_replace(true);
         tokio::select! {
             ended = campaign => ended.map_err(not_acquired)?,
-            () = given_up(&mut signals) => say_left(&args.name, args.lease),
+            () = release_deadline(&mut signals) => {
+                report_unconfirmed_release(&args.name, args.lease);
+            }
         }
     }
     drop(changes);
@@ -109,7 +111,7 @@ async fn lead(election: &Election, mut stop: watch::Receiver<bool>) -> Result<()
 
 fn leadership_lost(lost: &LockLost) -> String {
     match lost {
-        LockLost::Lost(reason) => format!("the leadership is lost: {}", loss(reason)),
+        LockLost::Lost(reason) => format!("the leadership is lost: {}", loss_text(reason)),
         other => other.to_string(),
     }
 }

@@ -1,4 +1,4 @@
-//! Exit codes of every command, and the text about them in help, man page and README.
+//! Exit codes of every command, with their meanings for help, manual page and README.
 
 use std::process::ExitCode;
 
@@ -54,9 +54,9 @@ impl Exit {
         }
     }
 
-    /// Success, or [`Negative`](Self::Negative) if `is_done` is false.
-    pub(crate) const fn done_if(is_done: bool) -> Self {
-        if is_done { Self::Success } else { Self::Negative }
+    /// Success, or [`Negative`](Self::Negative) if `is_success` is false.
+    pub(crate) const fn success_if(is_success: bool) -> Self {
+        if is_success { Self::Success } else { Self::Negative }
     }
 
     /// The list for help and man page.

@@ -37,7 +37,7 @@ impl Failure {
 
     /// Error of the operating system.
     pub(crate) fn system(error: impl fmt::Display) -> Self {
-        Self::Refused(format!("cannot go on: {error}"))
+        Self::Refused(format!("operating system: {error}"))
     }
 
     pub(crate) fn output(error: impl fmt::Display) -> Self {
@@ -149,12 +149,12 @@ impl Failure {
     pub(crate) fn refused(error: &ServiceError<Bytes>) -> Self {
         let advice = match error.known() {
             Some(Refusal::NotAuthorized) => {
-                "; `statestore policy explain` shows the operator of the store which rule is missing"
+                "; `statestore policy explain` shows the operator which rule is missing"
             }
             Some(Refusal::QuotaExceeded) => {
-                "; the store is full, this client has used its share, or the key or value is too long: \
-                 delete keys, or ask the operator of the store to raise --max-keys, --max-bytes or \
-                 --client-quota-percent of `statestore serve`"
+                "; the store is full, this client has used its share, or the key or value is too \
+                 long: delete keys, or ask the operator of the store to raise --max-keys, \
+                 --max-bytes or --client-quota-percent of `statestore serve`"
             }
             _ => "",
         };

@@ -59,7 +59,7 @@ pub(crate) async fn run(args: Keys) -> Result<ExitCode, Failure> {
     }
     lines.flush().await?;
     store.shutdown().await;
-    Ok(Exit::done_if(lines.added > 0).into())
+    Ok(Exit::success_if(lines.added > 0).into())
 }
 
 /// Buffer of lines. Lines are written together if the next one is ready without waiting.
@@ -115,14 +115,14 @@ pub(crate) fn failure(error: Error) -> Failure {
     };
     match refusal {
         Some(Refusal::UnknownCommand) => Failure::bad_input(
-            "the store refused: this store does not support listing keys (SCAN), which is newer than GET and SET",
+            "the store refused: it does not support SCAN, which lists keys; use a newer store",
         ),
-        Some(Refusal::QuotaExceeded) => {
-            Failure::bad_input("the store refused: the pattern is longer than the longest key")
-        }
+        Some(Refusal::QuotaExceeded) => Failure::bad_input(
+            "the store refused: the pattern is too long; the limit is that of keys",
+        ),
         Some(Refusal::Syntax) => Failure::bad_input(
-            "the store refused: invalid pattern; [ begins a set such as [ab] or [!ab], ** matches whole \
-             levels, and a special character is matched by a set, for example [*]",
+            "the store refused: invalid pattern; [ begins a set such as [ab] or [!ab], ** matches \
+             whole levels, and a set such as [*] matches a special character",
         ),
         _ => Failure::request(error),
     }

@@ -81,7 +81,7 @@ pub(crate) async fn set(args: Set) -> Result<ExitCode, Failure> {
         }
     };
     printed.map_err(|failure| failure.after(outcome))?;
-    Ok(Exit::done_if(version.is_some()).into())
+    Ok(Exit::success_if(version.is_some()).into())
 }
 
 pub(crate) async fn del(args: Del) -> Result<ExitCode, Failure> {
@@ -114,7 +114,7 @@ fn print_removal(removal: Removal, key: &str, output: Output) -> Result<ExitCode
     if output == Output::Json {
         let (result, outcome) = match removal {
             Removal::Removed => ("removed", "the key was deleted"),
-            Removal::NothingRemoved => ("absent", "the key has no value"),
+            Removal::NothingRemoved => ("absent", "the key is absent"),
             Removal::NotApplied => ("not applied", "the key has another value and was not deleted"),
         };
         json_line(result, key, None, None).map_err(|failure| failure.after(outcome))?;
@@ -125,7 +125,7 @@ fn print_removal(removal: Removal, key: &str, output: Output) -> Result<ExitCode
             Removal::NotApplied => terminal_note("not applied: the key has another value"),
         }
     }
-    Ok(Exit::done_if(removal == Removal::Removed).into())
+    Ok(Exit::success_if(removal == Removal::Removed).into())
 }
 
 fn response<T>(result: Result<T, Error>) -> Result<T, Failure> {

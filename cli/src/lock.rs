@@ -28,8 +28,8 @@ const MARGIN: u32 = 10;
 /// Then only the fencing token separates the two, as it does if the command is stopped or slow.
 const GRACE_MIN: Duration = Duration::from_secs(1);
 
-/// Maximum time to wait for an unreachable store at the end.
-const GOODBYE_MAX: Duration = Duration::from_secs(5);
+/// Maximum time to wait for the release of a lock by an unreachable store.
+const RELEASE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
     // The command has its own process group, so signals must be forwarded to it.
@@ -55,7 +55,7 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
     let guard = match guard {
         Ok(guard) => guard,
         Err(LockError::NotAcquired(NotAcquired::Deadline)) => {
-            notice(format_args!("{} did not become free in time; try a longer --wait", args.name));
+            notice(format_args!("{} was not released in time; use a longer --wait", args.name));
             store.shutdown().await;
             return Ok(Exit::Negative.into());
         }
@@ -67,7 +67,7 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
     tokio::select! {
         // The release is ignored if the lock is lost.
         _ = guard.release() => {}
-        () = given_up(&mut signals) => say_left(&args.name, args.lease),
+        () = release_deadline(&mut signals) => report_unconfirmed_release(&args.name, args.lease),
     }
     store.shutdown().await;
     if let Some(signal) = typed {
@@ -76,13 +76,13 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
     ended
 }
 
-/// Returns when the release should not be waited for any longer.
-pub(crate) async fn given_up(signals: &mut Signals) {
-    let _ = tokio::time::timeout(GOODBYE_MAX, signals.received()).await;
+/// Returns when the wait for the release ends: after a limit, or at a signal.
+pub(crate) async fn release_deadline(signals: &mut Signals) {
+    let _ = tokio::time::timeout(RELEASE_WAIT_MAX, signals.received()).await;
 }
 
 /// Reports that the release of a lock was not confirmed.
-pub(crate) fn say_left(name: &str, lease: Duration) {
+pub(crate) fn report_unconfirmed_release(name: &str, lease: Duration) {
     notice(format_args!(
         "the store did not confirm the release of {name}; the lock may stay held for {lease:?}"
     ));
@@ -102,7 +102,7 @@ pub(crate) fn not_acquired(error: LockError) -> Failure {
 }
 
 /// Reason for the loss of a lock or leadership.
-pub(crate) fn loss(reason: &LossReason) -> String {
+pub(crate) fn loss_text(reason: &LossReason) -> String {
     match reason {
         LossReason::StoreReplaced => "the store restarted, or another store replaced it".to_owned(),
         other => other.to_string(),
@@ -119,7 +119,7 @@ async fn guarded(
     typed: &mut Option<Signal>,
 ) -> Result<ExitCode, Failure> {
     let Some((program, arguments)) = command.split_first() else {
-        return Err(Failure::bad_input("no command to run"));
+        return Err(Failure::bad_input("the command is missing: give it after --"));
     };
     let token = guard.token().map(|token| token.to_string()).unwrap_or_default();
     let mut command = Command::new(program);
@@ -134,14 +134,14 @@ async fn guarded(
             }
             lost = guard.wait_lost() => {
                 let lost = match &lost {
-                    LockLost::Lost(reason) => format!("the lock is lost: {}", loss(reason)),
+                    LockLost::Lost(reason) => format!("the lock is lost: {}", loss_text(reason)),
                     other => other.to_string(),
                 };
                 notice(format_args!("{lost}; ending {program}"));
                 job.end(grace).await.map_err(Failure::system)?;
                 return Ok(Exit::LockLost.into());
             }
-            asked = signals.received() => match asked {
+            signal = signals.received() => match signal {
                 Received::Terminate => job.signal(Signal::TERM),
                 Received::Interrupt => job.signal(Signal::INT),
                 Received::Hangup => job.signal(Signal::HUP),

@@ -44,7 +44,7 @@ pub(crate) fn start(level: LevelFilter) -> Result<(), Failure> {
         .from_env()
         .map_err(|error| {
             Failure::bad_input(format_args!(
-                "STATESTORE_LOG: {error}; write it like info, or statestore_tokio=debug"
+                "STATESTORE_LOG: {error}; use for example info, or statestore_tokio=debug"
             ))
         })?;
     // Debug and trace are not limited.
@@ -130,7 +130,7 @@ fn write_all(waiting: &Receiver<ToWrite>) {
         match unwritten.map_or(0, |unwritten| unwritten.swap(0, Ordering::Relaxed)) {
             0 => {}
             lines => write(&format!(
-                "statestore: {lines} lines are missing here: the reader was too slow\n"
+                "statestore: {lines} lines were dropped: the reader of standard error is too slow\n"
             )),
         }
     }

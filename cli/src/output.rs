@@ -64,7 +64,7 @@ pub(crate) fn terminal_note(text: &str) {
 }
 
 /// Prints a message of several lines, which must be [`printable`].
-pub(crate) fn say_lines(text: impl Display) {
+pub(crate) fn notice_lines(text: impl Display) {
     log::put(format!("statestore: {text}"));
 }
 

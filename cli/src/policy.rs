@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use statestore_policy::{Action, Cases, Policy, Principal};
+use statestore_proto::topic::{REQUEST, ResponseTopic};
 use statestore_server::{ClientIds, ConnectRejection, UsersFile, check_connect, fixed_rule};
 
 use crate::escape::printable;
@@ -18,53 +19,76 @@ const READ_MAX: u64 = 2 << 20;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum PolicyVerb {
-    /// Reads a policy and prints warnings about probable mistakes; exit code 1 if there are any
+    /// Parse a policy and print warnings about probable mistakes
+    #[command(after_long_help = "The exit code is 1 if there are warnings.")]
     Check {
-        /// The policy, JSON or YAML
+        /// Policy, JSON or YAML
         file: PathBuf,
     },
-    /// Compares a policy with a table of operations that are allowed or not; exit code 1 if one differs
-    #[command(after_help = "\
-The table has one case on each line:
+    /// Compare a policy with a table of expected decisions
+    #[command(after_long_help = "\
+The table has one case per line:
   allow  id=lamp user=ann group=sensors  SET      readings/ann/lux
   deny   id=lamp user=ann                GET      readings/bob/lux
   allow  id=lamp                         CONNECT
 
-First allow or deny; then who: id, the client id, user, the user name, and any attributes; then CONNECT, PUBLISH,
-SUBSCRIBE, GET, SCAN, KEYNOTIFY, SET, DEL, VDEL, or FENCE for one of these three with a fencing token, and the topic or the
-key to the end of the line; SCAN with a key asks whether it is listed. # begins a comment.")]
+Each line contains, in this order:
+  1. `allow` or `deny`, the expected decision
+  2. the client: `id` (client id), `user` (user name), and any attributes
+  3. the operation: CONNECT, PUBLISH, SUBSCRIBE, GET, SCAN, KEYNOTIFY, SET, DEL, VDEL, or FENCE
+     (SET, DEL or VDEL with a fencing token)
+  4. the topic or the key, up to the end of the line; not for CONNECT
+
+With a key, SCAN means that a listing includes this key. A # begins a comment.
+
+The exit code is 1 if a decision differs.")]
     Test {
-        /// The policy, JSON or YAML
+        /// Policy, JSON or YAML
         file: PathBuf,
-        /// The table
+        /// Table of cases
         cases: PathBuf,
     },
-    /// Prints whether a client may do something, and the rule that decides or comes closest; exit code 1 if not
+    /// Print whether a client may perform an operation, and the rule that decides
+    #[command(after_long_help = "\
+If no rule allows the operation, prints the rule that comes closest. Then prints what `serve` checks
+in addition: topics of other clients, and for CONNECT the client id. With --client-id, an operation
+on a key also requires CONNECT, PUBLISH to the request topic and SUBSCRIBE to the response topic.
+
+The exit code is 1 if the operation is refused.")]
     Explain(Explain),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Explain {
-    /// The policy, JSON or YAML
+    /// Policy, JSON or YAML
     file: PathBuf,
-    /// The operation
-    #[arg(value_enum, ignore_case = true)]
+    /// Operation, for example get, set or publish
+    ///
+    /// One of: connect, publish, subscribe, get, scan, keynotify, set, del, vdel, or fence (SET,
+    /// DEL or VDEL with a fencing token).
+    #[arg(value_enum, ignore_case = true, hide_possible_values = true)]
     verb: Verb,
-    /// The key, the topic or the topic filter; none for CONNECT. SCAN with a key asks whether it is listed
+    /// Key, topic or topic filter; not for CONNECT
+    ///
+    /// With a key, SCAN means that a listing includes this key.
     object: Option<String>,
-    /// The client id
-    #[arg(long, default_value = "")]
+    /// Client id
+    #[arg(long, default_value = "", value_name = "ID", hide_default_value = true)]
     client_id: String,
-    /// The user name
-    #[arg(long)]
+    /// User name
+    #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// An attribute, as NAME=VALUE; may be there several times
-    #[arg(long, value_parser = attribute)]
+    /// Attribute of the client; repeatable
+    #[arg(long, value_parser = attribute, value_name = "NAME=VALUE")]
     attribute: Vec<(String, String)>,
-    /// The password file of `serve`, for CONNECT: a client id belongs to the longest user name that it begins with
+    /// For CONNECT: password file of `serve`
+    ///
+    /// A client id belongs to the user with the longest name that it begins with.
     #[arg(long, value_name = "PATH")]
     password_file: Option<PathBuf>,
-    /// `serve` has --service-account-keys, for CONNECT: client ids like those of service accounts belong to no other user
+    /// For CONNECT: `serve` runs with --service-account-keys
+    ///
+    /// Client ids in the form of service accounts then belong to no other user.
     #[arg(long)]
     service_accounts: bool,
 }
@@ -85,7 +109,7 @@ enum Verb {
 }
 
 fn attribute(text: &str) -> Result<(String, String), &'static str> {
-    let (name, value) = text.split_once('=').ok_or("it is no NAME=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
@@ -139,7 +163,9 @@ fn test(file: &Path, table: &Path) -> Result<bool, Failure> {
         .map_err(|error| Failure::bad_input(format_args!("{}: {error}", table.display())))?;
     if cases.cases.is_empty() {
         let table = table.display();
-        return Err(Failure::bad_input(format_args!("{table}: there are no cases in it")));
+        return Err(Failure::bad_input(format_args!(
+            "{table}: the table is empty; write one case per line"
+        )));
     }
     let mut differ = 0;
     for case in &cases.cases {
@@ -163,9 +189,13 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
         (None, Verb::Connect) => "",
         (Some(object), verb) if verb != Verb::Connect => object,
         (Some(_), _) => {
-            return Err(Failure::bad_input("connect has nothing behind it; give --client-id"));
+            return Err(Failure::bad_input("connect: it takes no key or topic; give --client-id"));
         }
-        (None, _) => return Err(Failure::bad_input("give the key or the topic as well")),
+        (None, _) => {
+            return Err(Failure::bad_input(
+                "the key or topic is missing: give it after the operation",
+            ));
+        }
     };
     let action = match args.verb {
         Verb::Connect => Action::Connect,
@@ -189,15 +219,21 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
     line(decision)?;
     if args.verb == Verb::Fence && !decision.is_allowed() {
         line(
-            "where a rule of the document has the method Fence, a write with a token takes Write and Fence",
+            "if a rule has the method Fence, a write with a fencing token requires Write and Fence",
         )?;
+    }
+    let is_anonymous =
+        args.client_id.is_empty() && args.user.is_none() && args.attribute.is_empty();
+    if is_anonymous && !decision.is_allowed() {
+        line("this is for a client without a name: give --client-id, --user or --attribute")?;
     }
     if args.verb != Verb::Connect {
         let refusal = fixed_rule(&args.client_id, &action);
         if let Some(reason) = refusal {
-            line(format_args!("but `serve` refuses it under every policy: {reason}"))?;
+            line(format_args!("but `serve` refuses it with every policy: {reason}"))?;
         }
-        return Ok(decision.is_allowed() && refusal.is_none());
+        let is_allowed = decision.is_allowed() && refusal.is_none();
+        return Ok(is_allowed && (!is_request(args.verb) || can_request(&policy, &principal)?));
     }
     let rejection = connect_rejection(args, &policy, &principal)?;
     if rejection == Some(ConnectRejection::InvalidClientId) {
@@ -207,11 +243,35 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
         let ids = ClientIds::new(user);
         let (name, prefix) = (ids.name(), ids.prefix());
         line(format_args!(
-            "but `serve` wants a client id that is {name}, or begins with {prefix}, and that \
-             belongs to no other user, or one that `clientIds` of a Connect names"
+            "but `serve` requires another client id: {name}; one that begins with {prefix} and \
+             belongs to no other user; or one that `clientIds` of a Connect contains"
         ))?;
     }
     Ok(rejection.is_none())
+}
+
+/// Returns whether an operation is a request to the store.
+const fn is_request(verb: Verb) -> bool {
+    !matches!(verb, Verb::Connect | Verb::Publish | Verb::Subscribe)
+}
+
+/// Checks the permissions that every request requires, and prints the first one that is missing.
+/// Without a client id, they are unknown and count as present.
+fn can_request(policy: &Policy, principal: &Principal<'_>) -> Result<bool, Failure> {
+    let Ok(topic) = ResponseTopic::new(principal.client_id) else { return Ok(true) };
+    let topic = topic.to_string();
+    for (name, action) in [
+        ("CONNECT".to_owned(), Action::Connect),
+        (format!("PUBLISH {REQUEST}"), Action::Publish(REQUEST)),
+        (format!("SUBSCRIBE {topic}"), Action::Subscribe(&topic)),
+    ] {
+        let decision = policy.decide(principal, &action);
+        if !decision.is_allowed() {
+            line(format_args!("but a request also requires {name}: {decision}"))?;
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Returns why a broker with this policy, these users and these service accounts would reject a

@@ -21,7 +21,7 @@ use crate::progress::Progress;
 const CHUNK: u64 = 256 << 10;
 
 pub(crate) fn run(args: &args::Replay) -> Result<ExitCode, Failure> {
-    let file = File::open(&args.file).map_err(|error| of(&args.file, &error))?;
+    let file = File::open(&args.file).map_err(|error| path_failure(&args.file, &error))?;
     let mut copy = match &args.redact {
         Some(path) => Some(Copy { file: create(path)?, path }),
         None => None,
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &args::Replay) -> Result<ExitCode, Failure> {
             Ok(0) => break None,
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(of(&args.file, &error)),
+            Err(error) => return Err(path_failure(&args.file, &error)),
         }
     };
     drop(progress);
@@ -65,19 +65,21 @@ pub(crate) fn run(args: &args::Replay) -> Result<ExitCode, Failure> {
     match ended {
         Some(why) => {
             let path = args.file.display();
-            Err(Failure::bad_input(format_args!("{path}: {why}; what comes before it was played")))
+            Err(Failure::bad_input(format_args!(
+                "{path}: {why}; all frames before it were replayed"
+            )))
         }
         None if replay.played().stores == 0 => {
             let path = args.file.display();
             Err(Failure::bad_input(format_args!(
-                "{path}: nothing is captured in it; `statestore serve --capture FILE` makes a capture"
+                "{path}: the capture is empty; `statestore serve --capture FILE` writes one"
             )))
         }
-        None => Ok(Exit::done_if(found == 0).into()),
+        None => Ok(Exit::success_if(found == 0).into()),
     }
 }
 
-fn of(path: &Path, error: &std::io::Error) -> Failure {
+fn path_failure(path: &Path, error: &std::io::Error) -> Failure {
     Failure::path(path.display(), error)
 }
 
@@ -112,7 +114,7 @@ struct Copy<'a> {
 
 impl Copy<'_> {
     fn add(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.file.write_all(bytes).map_err(|error| of(self.path, &error))
+        self.file.write_all(bytes).map_err(|error| path_failure(self.path, &error))
     }
 }
 

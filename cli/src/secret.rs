@@ -13,7 +13,7 @@ pub(crate) fn new_password(user: &str) -> Result<String, Failure> {
         let password = line()?;
         if password.is_empty() {
             return Err(Failure::bad_input(
-                "no password on standard input; on a terminal this command asks for it",
+                "standard input: no password; pass one line, or run the command on a terminal",
             ));
         }
         return Ok(password);
@@ -26,7 +26,7 @@ pub(crate) fn new_password(user: &str) -> Result<String, Failure> {
     ask("\n")?;
     drop(hidden);
     if password.is_empty() {
-        return Err(Failure::bad_input("an empty password; nothing has changed"));
+        return Err(Failure::bad_input("the password is empty; nothing was changed"));
     }
     if password != again {
         return Err(Failure::bad_input("the passwords differ; nothing was changed"));

@@ -1,4 +1,4 @@
-//! `serve`: a server until it is stopped.
+//! `serve`: runs a server until a signal stops it.
 
 use std::io::ErrorKind;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use statestore_server::{Event, Reloaded, Server, ServerError, Summary};
 
-use crate::args::{Places, Serve};
+use crate::args::{Origins, Serve};
 use crate::failure::Failure;
 use crate::output::{self, notice};
 use crate::signals::{Received, Signals};
@@ -26,14 +26,14 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     supervisor.status("starting");
     let watchdog = Arc::clone(&supervisor);
     tokio::spawn(async move { watchdog.run_watchdog().await });
-    let Serve { config, places, .. } = args;
+    let Serve { config, origins, .. } = args;
     let is_encrypted = config.broker.broker.first().is_some_and(|url| url.starts_with("mqtts"));
     let observer = Arc::clone(&supervisor);
     let server = Server::builder(config)
         .on_event(move |event| report(event, &observer))
         .diagnose(move |error, at| Box::pin(tls::diagnose(error, at, is_encrypted)));
     let server = tokio::select! {
-        started = server.start() => started.map_err(|error| failure(&error, &places))?,
+        started = server.start() => started.map_err(|error| failure(&error, &origins))?,
         _ = signals.received() => return Ok(ExitCode::SUCCESS),
     };
     loop {
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
             ended = server.wait_ended() => {
                 return match ended {
                     Ok(()) => Ok(ExitCode::SUCCESS),
-                    Err(error) => Err(failure(&error, &places)),
+                    Err(error) => Err(failure(&error, &origins)),
                 };
             }
             signal = signals.received() => {
@@ -92,7 +92,7 @@ async fn reload(server: &Server, supervisor: &Supervisor) {
     supervisor.reloading();
     let reloaded = server.reload().await;
     if reloaded.reports.is_empty() {
-        notice("SIGHUP: there is no file to reload");
+        notice("SIGHUP: no file to reload");
     }
     report_reload(&reloaded);
     supervisor.ready("files reloaded");
@@ -119,9 +119,9 @@ fn report_reload(reloaded: &Reloaded) {
 }
 
 /// The exit code of a server's error, and advice.
-fn failure(error: &ServerError, places: &Places) -> Failure {
+fn failure(error: &ServerError, origins: &Origins) -> Failure {
     match error {
-        ServerError::Config(error) => Failure::bad_input(places.locate(error)),
+        ServerError::Config(error) => Failure::bad_input(origins.locate(error)),
         ServerError::Directory(error) => Failure::directory(error),
         ServerError::Capture { path, source } if source.kind() == ErrorKind::AlreadyExists => {
             Failure::bad_input(format_args!(

@@ -1,4 +1,4 @@
-//! `status`: whether requests reach a store, and which of several stores leads.
+//! `status`: reports whether requests reach a store, and which store of a cluster leads.
 
 use std::process::ExitCode;
 
@@ -26,7 +26,7 @@ pub(crate) async fn run(args: Status) -> Result<ExitCode, Failure> {
     #[cfg(not(feature = "etcd"))]
     args.etcd.check()?;
     #[cfg(feature = "etcd")]
-    let is_cluster = !args.at.etcd.is_empty();
+    let is_cluster = !args.etcd.etcd.is_empty();
     #[cfg(not(feature = "etcd"))]
     let is_cluster = false;
 
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: Status) -> Result<ExitCode, Failure> {
     }
     #[cfg(feature = "etcd")]
     if is_cluster {
-        let cluster = cluster_status::fetch(&args.at).await?;
+        let cluster = cluster_status::fetch(&args.etcd).await?;
         is_ok &= cluster.has_leader;
         text += &cluster.text;
         json.extend(cluster.json);
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Status) -> Result<ExitCode, Failure> {
 }
 
 fn exit_code(is_ok: bool) -> ExitCode {
-    Exit::done_if(is_ok).into()
+    Exit::success_if(is_ok).into()
 }
 
 /// Response of a health check.

@@ -39,8 +39,8 @@ const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) async fn run(args: Top) -> Result<ExitCode, Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::bad_input(
-            "top needs a terminal; without one, use `statestore keys`, `get` and `watch`, and the \
-             metrics of `serve --metrics-listen`",
+            "top: standard input or output is not a terminal; use `statestore keys`, `get` and \
+             `watch`, and the metrics of `serve --metrics-listen`",
         ));
     }
     let url = args
@@ -225,7 +225,8 @@ async fn fetch_traffic(url: &MetricsUrl) -> Result<TrafficTable, String> {
             TrafficTable::decode(&body).map_err(|error| url.error(on_one_line(&error)))
         }
         Response { code: 404, .. } => Err(
-            "this store does not count traffic: start it with `serve --metrics-listen HOST:PORT --traffic`"
+            "this store does not count traffic: start it with `serve --metrics-listen HOST:PORT \
+             --traffic`"
                 .to_owned(),
         ),
         response => Err(url.unexpected(&response)),

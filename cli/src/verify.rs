@@ -12,17 +12,24 @@ use statestore_verify::{
     CASES, Case, CaseReport, Report, Run, Settings, Source, Unreachable, Verdict,
 };
 
-use crate::args::{ReportForm, Verify};
+use crate::args::{ReportFormat, Verify};
 use crate::connection::{client_id, options};
 use crate::escape::printable;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{notice, raw, say_lines};
+use crate::output::{notice, notice_lines, raw};
 use crate::progress::Progress;
 use crate::signals::{Received, Signals};
 
-/// Maximum number of remaining keys that are named.
+/// Maximum number of remaining keys that are printed.
 const LEFT_SHOWN: usize = 10;
+
+/// The rule with a timestamp that is ahead, from which the store continues to issue versions.
+const MOVES_VERSIONS: &str = "clock/nearly-ahead";
+
+/// Printed after a run with that rule.
+const VERSIONS_MOVED: &str = "the rule clock/nearly-ahead has moved the versions of this store up \
+    to 40 s ahead, until the time of day has caught up\n";
 
 pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     let cases = chosen(&args.cases, &args.skip)?;
@@ -35,7 +42,8 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     let name = client_id(&connection.login, "verify");
     if connection.login.service_account_token_file.is_some() {
         return Err(Failure::bad_input(
-            "--service-account-token-file: verify cannot log in by a token; give --user or --tls-cert",
+            "--service-account-token-file: verify does not support tokens; use --user or \
+             --tls-cert",
         ));
     }
     let options = options(&connection.broker, &connection.login, &name)?;
@@ -45,28 +53,28 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?.with_hangup()?;
     let mut run = tokio::select! {
         started = start(&options, &settings, &connection.broker) => started?,
-        asked = signals.received() => return Ok(asked.code()),
+        signal = signals.received() => return Ok(signal.code()),
     };
-    let (mut asked, mut printed) = (None, Ok(()));
+    let (mut stopped_by, mut printed) = (None, Ok(()));
     // Printed lines already show the progress.
     let total = u64::try_from(cases.len()).unwrap_or_default();
     let progress = Progress::cases("verifying", total).unless_printed(true);
     for case in &cases {
         progress.advance(1);
-        let report = match asked {
+        let report = match stopped_by {
             None => tokio::select! {
                 report = run.case(case) => report,
                 signal = signals.received() => {
-                    asked = Some(signal);
-                    notice("stopping; the keys of this run are deleted first; interrupt again to skip that");
-                    run.skip(case, "stopped before")
+                    stopped_by = Some(signal);
+                    notice("stopping: deleting the keys of this run; a second signal skips that");
+                    run.skip(case, "not run: stopped before")
                 }
             },
-            Some(_) => run.skip(case, "stopped before"),
+            Some(_) => run.skip(case, "not run: stopped before"),
         };
-        if asked.is_none() && printed.is_ok() {
+        if stopped_by.is_none() && printed.is_ok() {
             printed = show(report, args.output);
-            asked = printed.is_err().then_some(Received::Hangup);
+            stopped_by = printed.is_err().then_some(Received::Hangup);
         }
     }
     drop(progress);
@@ -74,23 +82,25 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     // Test keys are deleted after every outcome.
     tokio::select! {
         () = run.clean_up() => {}
-        signal = signals.received() => asked = Some(signal),
+        signal = signals.received() => stopped_by = Some(signal),
     }
     let report = run.report();
-    tell_of_left(&report, &name);
+    report_left_keys(&report, &name);
     printed?;
     raw(summary(&report, &name, args.output)?.as_bytes())?;
-    Ok(match asked {
-        Some(asked) => asked.code(),
+    Ok(match stopped_by {
+        Some(stopped_by) => stopped_by.code(),
         None if has_lost_its_store => {
             return Err(Failure::unreachable(
-                "the store has stopped responding, or its responses are malformed; the remaining rules were not tried",
+                "the store has stopped responding, or its responses are malformed; the remaining \
+                 rules were not checked",
             ));
         }
         None if report.is_conformant() && report.not_allowed() > 0 => {
             return Err(Failure::bad_input(format_args!(
-                "{} rules could not be judged, since the store does not allow this client what they take: for this run it \
-                 needs ReadWrite, and Fence where there is any, for the keys `{name}/*`; --client-id and --user say who it is",
+                "{} rules were not checked: a policy refuses their requests; allow this client \
+                 (--client-id, --user) ReadWrite, and Fence if a rule of the policy has it, for \
+                 the keys `{name}/*`",
                 report.not_allowed()
             )));
         }
@@ -115,8 +125,8 @@ async fn start(options: &Options, settings: &Settings, urls: &[String]) -> Resul
         _ => {
             let each = failures.iter().map(|(at, reason)| format!("{at}: {reason}"));
             Err(Failure::unreachable(format_args!(
-                "no store answers at any of {} brokers: {}; is one running (`statestore serve`)? Check --broker, --user, \
-                 --tls-ca and --timeout",
+                "no store responds at any of {} brokers: {}; check that one runs \
+                 (`statestore serve`), and --broker, --user, --tls-ca and --timeout",
                 failures.len(),
                 each.collect::<Vec<_>>().join("; ")
             )))
@@ -124,7 +134,7 @@ async fn start(options: &Options, settings: &Settings, urls: &[String]) -> Resul
     }
 }
 
-fn tell_of_left(report: &Report, name: &str) {
+fn report_left_keys(report: &Report, name: &str) {
     if report.left.is_empty() {
         return;
     }
@@ -140,13 +150,14 @@ fn tell_of_left(report: &Report, name: &str) {
 
 fn unreachable(reason: &Unreachable, broker: &str) -> Failure {
     match reason {
-        Unreachable::Broker(told) => Failure::unreachable(format_args!(
-            "no usable connection to {broker}: {told}; is it an MQTT 5 broker? Check --broker, --user, --tls-ca and --timeout"
+        Unreachable::Broker(reason) => Failure::unreachable(format_args!(
+            "no usable connection to {broker}: {reason}; check that it is an MQTT 5 broker, and \
+             --broker, --user, --tls-ca and --timeout"
         )),
-        Unreachable::Store(told) => Failure::unreachable(format_args!(
-            "no store answers on this broker: {told}; is one running (`statestore serve`), does it answer on the response \
-             topic with the request's correlation data, may this client publish and read these topics, and is --timeout \
-             long enough?"
+        Unreachable::Store(reason) => Failure::unreachable(format_args!(
+            "no store responds at this broker: {reason}; check that one runs (`statestore serve`), \
+             that it responds to the response topic with the correlation data of the request, that \
+             this client may publish and subscribe to these topics, and --timeout"
         )),
         other => Failure::unreachable(other),
     }
@@ -160,17 +171,17 @@ fn chosen(names: &[String], skip: &[String]) -> Result<Vec<&'static Case>, Failu
             "{name}: unknown rule or section; `statestore verify --list` lists them"
         )));
     }
-    let is_of = |names: &[String], case: &Case| names.iter().any(|name| case.is_named(name));
-    let is_wanted = |case: &&Case| (names.is_empty() || is_of(names, case)) && !is_of(skip, case);
+    let is_in = |names: &[String], case: &Case| names.iter().any(|name| case.is_named(name));
+    let is_wanted = |case: &&Case| (names.is_empty() || is_in(names, case)) && !is_in(skip, case);
     Ok(CASES.iter().filter(is_wanted).collect())
 }
 
-fn list(cases: &[&Case], form: ReportForm) -> String {
+fn list(cases: &[&Case], form: ReportFormat) -> String {
     let mut text = String::new();
     for case in cases {
         let Case { name, source, rule, .. } = case;
         let _ = match form {
-            ReportForm::Json => {
+            ReportFormat::Json => {
                 writeln!(text, "{}", json!({"case": name, "source": source.name(), "rule": rule}))
             }
             _ => writeln!(text, "{name:<26} {:<7} {rule}", source.name()),
@@ -180,14 +191,16 @@ fn list(cases: &[&Case], form: ReportForm) -> String {
 }
 
 /// Prints the result of a case.
-fn show(report: &CaseReport, form: ReportForm) -> Result<(), Failure> {
+fn show(report: &CaseReport, form: ReportFormat) -> Result<(), Failure> {
     match form {
-        ReportForm::Text => raw(lines(report).as_bytes()),
-        ReportForm::Json => raw(format!("{}\n", printable(&object(report).to_string())).as_bytes()),
+        ReportFormat::Text => raw(lines(report).as_bytes()),
+        ReportFormat::Json => {
+            raw(format!("{}\n", printable(&object(report).to_string())).as_bytes())
+        }
         // The document is printed at the end.
-        ReportForm::Junit => {
+        ReportFormat::Junit => {
             if matches!(report.verdict, Verdict::Fail | Verdict::Differs) {
-                say_lines(lines(report).trim_end());
+                notice_lines(lines(report).trim_end());
             }
             Ok(())
         }
@@ -212,7 +225,7 @@ fn lines(report: &CaseReport) -> String {
     }
     for finding in findings {
         let _ = writeln!(text, "         {}: {}", finding.verdict.name(), finding.text);
-        for (name, bytes) in [("asked", &finding.asked), ("answered", &finding.answered)] {
+        for (name, bytes) in [("request", &finding.asked), ("reply", &finding.answered)] {
             if let Some(bytes) = bytes {
                 let _ = writeln!(text, "           {name:<8} {bytes}");
             }
@@ -228,17 +241,18 @@ fn object(report: &CaseReport) -> serde_json::Value {
         .map(|finding| {
             json!({
                 "verdict": finding.verdict.name(), "text": finding.text,
-                "asked": finding.asked, "answered": finding.answered,
+                "request": finding.asked, "reply": finding.answered,
             })
         })
         .collect();
     json!({
-        "case": case.name, "source": case.source.name(), "rule": case.rule, "verdict": verdict.name(),
-        "findings": findings, "requests": requests, "ms": millis(*elapsed),
+        "case": case.name, "source": case.source.name(), "rule": case.rule,
+        "verdict": verdict.name(), "findings": findings, "requests": requests,
+        "ms": millis(*elapsed),
     })
 }
 
-fn summary(report: &Report, name: &str, form: ReportForm) -> Result<String, Failure> {
+fn summary(report: &Report, name: &str, form: ReportFormat) -> Result<String, Failure> {
     let [pass, fail, differs, skipped] =
         [Verdict::Pass, Verdict::Fail, Verdict::Differs, Verdict::Skipped]
             .map(|verdict| report.count(verdict));
@@ -246,26 +260,37 @@ fn summary(report: &Report, name: &str, form: ReportForm) -> Result<String, Fail
     let (median, longest, dialect) = (millis(*median), millis(*longest), report.dialect());
     let took: Duration = cases.iter().map(|case| case.elapsed).sum();
     Ok(match form {
-        ReportForm::Text => format!(
+        ReportFormat::Text => format!(
             "\n{} rules: {pass} pass, {fail} fail, {differs} differ, {skipped} skipped\n\
-             {requests} requests in {:.1} s; an answer takes {median:.1} ms, the longest took {longest:.1} ms\n\
-             dialect: {dialect}; keys removed: {removed}, left: {}\n",
+             {requests} requests in {:.1} s; time to a response: median {median:.1} ms, maximum \
+             {longest:.1} ms\n\
+             dialect: {dialect}; keys removed: {removed}, left: {}\n{}",
             cases.len(),
             took.as_secs_f64(),
             left.len(),
+            if moves_versions(report) { VERSIONS_MOVED } else { "" },
         ),
-        ReportForm::Json => {
+        ReportFormat::Json => {
             let object = json!({
                 "summary": {
-                    "rules": cases.len(), "pass": pass, "fail": fail, "differs": differs, "skipped": skipped,
-                    "requests": requests, "ms": millis(took), "answer_ms": {"median": median, "longest": longest},
-                    "dialect": dialect, "keys": {"prefix": name, "removed": removed, "left": left.len()},
+                    "rules": cases.len(), "pass": pass, "fail": fail, "differs": differs,
+                    "skipped": skipped, "requests": requests, "ms": millis(took),
+                    "latency_ms": {"median": median, "longest": longest},
+                    "dialect": dialect,
+                    "keys": {"prefix": name, "removed": removed, "left": left.len()},
+                    "moves_versions": moves_versions(report),
                 }
             });
             format!("{object}\n")
         }
-        ReportForm::Junit => junit(report)?,
+        ReportFormat::Junit => junit(report)?,
     })
+}
+
+/// Returns whether the run has moved the versions of the store ahead of the time of day.
+fn moves_versions(report: &Report) -> bool {
+    let is_run = |case: &CaseReport| case.verdict != Verdict::Skipped;
+    report.cases.iter().any(|case| case.case.name == MOVES_VERSIONS && is_run(case))
 }
 
 fn junit(report: &Report) -> Result<String, Failure> {
@@ -308,4 +333,15 @@ fn junit(report: &Report) -> Result<String, Failure> {
 /// Rounds to a tenth.
 fn millis(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e4).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rule_that_moves_versions_exists() {
+        assert_eq!(CASES.iter().filter(|case| case.name == MOVES_VERSIONS).count(), 1);
+        assert!(VERSIONS_MOVED.contains(MOVES_VERSIONS));
+    }
 }

@@ -84,7 +84,7 @@ pub struct StoreLimits {
     pub value_bytes_max: usize,
     /// Registrations of all clients for all keys, silenced ones included. Each takes some 400 bytes
     /// in addition to those of [`registration_bytes_max`](Self::registration_bytes_max), or some
-    /// 900 bytes if its client has no other.
+    /// 900 bytes if it is the only one of its client.
     pub registrations_max: usize,
     /// Bytes of the keys and client ids of all registrations. Without it, 65,536 registrations of
     /// the longest keys would take two gigabytes.
@@ -99,11 +99,11 @@ pub struct StoreLimits {
     /// [silenced](crate::store::Store::silenced_registrations) ones, of verified client ids too:
     /// the one with the oldest KEYNOTIFY. Then follow all those of the unverified client id for
     /// which this time was over first. Until then unverified client ids, of which one client
-    /// can use many, can fill the table for verified clients too. With an external broker a store rarely learns that a
-    /// client is gone, so the registrations of past clients would fill the table. The default is
-    /// one day: clients of this project register again every 30 seconds, but deployed clients do so
-    /// once for each connection, and one that watches keys that rarely change shows no other sign
-    /// of life (our choice).
+    /// can use many, can fill the table for verified clients too. With an external broker a store
+    /// rarely learns that a client is gone, so the registrations of past clients would fill the
+    /// table. The default is one day: clients of this project register again every 30 seconds, but
+    /// deployed clients do so once for each connection, and one that watches keys that rarely
+    /// change shows no other sign of life (our choice).
     pub unverified_registrations_kept: Duration,
     /// The share of one verified client in [`keys_max`](Self::keys_max),
     /// [`bytes_max`](Self::bytes_max), [`registrations_max`](Self::registrations_max) and

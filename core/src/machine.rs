@@ -86,30 +86,30 @@
 //! The driver also does this:
 //!
 //! - **CONNECT**: MQTT 5. A client uses the [client id](crate::client::Client::client_id) of its
-//!   configuration; a store uses any id that is stable across restarts. A client sets *Clean Start*,
-//!   unless it is configured with [`keeps_session`](crate::client::ClientConfig::keeps_session):
-//!   then it clears it on reconnects and asks for a Session Expiry Interval. A store clears it and
-//!   asks for a Session Expiry Interval, so that unacknowledged requests are redelivered.
+//!   configuration; a store uses any id that is stable across restarts. A client sets *Clean
+//!   Start*, unless it is configured with
+//!   [`keeps_session`](crate::client::ClientConfig::keeps_session): then it clears it on reconnects
+//!   and asks for a Session Expiry Interval. A store clears it and asks for a Session Expiry
+//!   Interval, so that unacknowledged requests are redelivered.
 //! - **Receive Maximum** bounds the messages that the broker sends ahead. For a store it is at most
 //!   what the driver can queue, since messages wait in the driver while the store
 //!   [cannot receive](Machine::can_receive). Go on reading in that time: the PUBACKs that free
 //!   capacity arrive after those messages.
 //! - **Maximum Packet Size** of the broker, from its CONNACK, bounds what may be sent. Do not send
 //!   a larger PUBLISH, and report it as [`Published`](Input::Published) with
-//!   [`PACKET_TOO_LARGE`](crate::transport::ReasonCode::PACKET_TOO_LARGE). A response has no token,
-//!   so its requester waits until its time limit: log it.
+//!   [`PACKET_TOO_LARGE`](crate::transport::ReasonCode::PACKET_TOO_LARGE). A response is
+//!   without a token, so its requester waits until its time limit: log it.
 //! - **Capacity**: a connection whose send queue was full and has capacity again must end the wait,
 //!   or packets of the machine wait on. Most PUBACKs of a store free capacity and are not reported.
 //! - **Lost connection**: drop packets that were polled and not written. Exception: with
-//!   `keeps_session` a PUBLISH that was polled belongs to the session. Send it, or send it again, on
-//!   the next connection if the session is present.
-//!   [`Disconnected`](Input::Disconnected) and the next [`Connected`](Input::Connected) settle what
-//!   was in flight. Report nothing of the old connection after that: no SUBACK, no PUBACK, no
-//!   message.
+//!   `keeps_session` a PUBLISH that was polled belongs to the session. Send it, or send it again,
+//!   on the next connection if the session is present. [`Disconnected`](Input::Disconnected) and
+//!   the next [`Connected`](Input::Connected) settle what was in flight. Report nothing of the old
+//!   connection after that: no SUBACK, no PUBACK, no message.
 //! - **SUBACK**: report it with the token of its
 //!   [`Subscribe`](crate::transport::Transmit::Subscribe). A client emits an
-//!   [event](crate::client::Event::SubscribeFailed) for a failure. A store has no events and only
-//!   does not become [ready](Machine::is_ready), so the driver must log the reason.
+//!   [event](crate::client::Event::SubscribeFailed) for a failure. A store does not emit
+//!   events: it only does not become [ready](Machine::is_ready), so the driver must log the reason.
 //! - **PUBACK**: report it if the PUBLISH has a [token](crate::transport::Publish::token).
 //! - **Received QoS 1**: acknowledge the messages of a client at once. Messages of a store carry a
 //!   [`Delivery`](crate::transport::Delivery); acknowledge them on

@@ -158,7 +158,8 @@ fn check_login(
             Some(ConnectionEnd::Io(error)) => report.no_response(
                 "login",
                 format!("the connection was closed after CONNECT: {error}"),
-                "see the log of the broker; if this port is for TLS, set --broker to mqtts://HOST:PORT",
+                "see the log of the broker; if this port is for TLS, set --broker to \
+                 mqtts://HOST:PORT",
             ),
             Some(ConnectionEnd::Disconnected(reason)) => report.no_response(
                 "login",
@@ -168,7 +169,8 @@ fn check_login(
             None => report.no_response(
                 "login",
                 "no response to CONNECT",
-                "check --broker: it must be an MQTT port; if the port is for TLS, set --broker to mqtts://HOST:PORT",
+                "check --broker: it must be an MQTT port; if the port is for TLS, set --broker to \
+                 mqtts://HOST:PORT",
             ),
         }
         return false;
@@ -183,12 +185,14 @@ fn check_login(
         Reason::BAD_USER_NAME_OR_PASSWORD | Reason::NOT_AUTHORIZED => report.fail(
             "login",
             seen,
-            "check --user and STATESTORE_PASSWORD, the client certificate or the token, and that the broker allows this --client-id",
+            "check --user and STATESTORE_PASSWORD, the client certificate or the token, and that \
+             the broker allows this --client-id",
         ),
         Reason::CLIENT_IDENTIFIER_NOT_VALID => report.fail(
             "login",
             seen,
-            "set --user or another --client-id: some brokers require that the client id is the user name or starts with it",
+            "set --user or another --client-id: some brokers require that the client id is the \
+             user name or starts with it",
         ),
         Reason::BAD_AUTHENTICATION_METHOD => report.fail(
             "login",
@@ -201,9 +205,15 @@ fn check_login(
         Reason::USE_ANOTHER_SERVER | Reason::SERVER_MOVED => {
             report.no_response("login", seen, "set --broker to the address of the leader");
         }
-        Reason::SERVER_BUSY | Reason::SERVER_UNAVAILABLE | Reason::CONNECTION_RATE_EXCEEDED
+        Reason::SERVER_BUSY
+        | Reason::SERVER_UNAVAILABLE
+        | Reason::CONNECTION_RATE_EXCEEDED
         | Reason::QUOTA_EXCEEDED => {
-            report.no_response("login", seen, "check the limits of the broker: it is overloaded or has too many connections");
+            report.no_response(
+                "login",
+                seen,
+                "check the limits of the broker: it is overloaded or has too many connections",
+            );
         }
         _ => report.fail("login", seen, "see the log of the broker"),
     }

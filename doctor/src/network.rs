@@ -123,7 +123,8 @@ async fn open_socket(
     let (seen, remedy) = match error.kind() {
         io::ErrorKind::ConnectionRefused => (
             format!("no server listens on port {port}"),
-            "start the broker, or `statestore serve` with its embedded broker; or check the port in --broker",
+            "start the broker, or `statestore serve` with its embedded broker; or check the port \
+             in --broker",
         ),
         io::ErrorKind::TimedOut => (
             format!("no response from port {port}"),

@@ -18,7 +18,7 @@ const PAST: &str = "1696374425000:0:doctor";
 /// Seconds after which the broker discards a request that was not delivered.
 const MESSAGE_EXPIRY: u32 = 10;
 
-/// What followed one request.
+/// Events that followed one request.
 #[derive(Default)]
 pub(crate) struct Exchange {
     /// Reason code of the PUBACK.

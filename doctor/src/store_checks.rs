@@ -189,14 +189,15 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
             self.report.warn(
                 "dialect",
                 "responses lack `__stat`, as in the public specification",
-                "deployed clients reject such responses: let the store respond to each client in its own dialect",
+                "deployed clients reject such responses: start the store with --dialect auto",
             );
         }
         let is_allowed = match reply {
             Reply::Error(error) => {
                 let remedy = match error.known() {
                     Some(Refusal::NotAuthorized) => format!(
-                        "the key is {}: set --key-prefix to keys that this client may read, or allow them in the policy of the store",
+                        "the key is {}: set --key-prefix to keys that this client may read, or \
+                         allow them in the policy of the store",
                         self.key
                     ),
                     _ => "see the log of the store".to_owned(),
@@ -222,7 +223,8 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
                 self.no_response(
                     "store",
                     "no client is subscribed to the request topic",
-                    "start a store with `statestore serve --broker URL`; if a store runs, allow it to subscribe to the request topic",
+                    "start a store with `statestore serve --broker URL`; if a store runs, allow \
+                     it to subscribe to the request topic",
                 );
                 false
             }
@@ -255,16 +257,19 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
             self.no_response(
                 "store",
                 format!("no response within {:?}", self.requests.timeout),
-                "start a store with `statestore serve --broker URL`; if a store runs, see its log, and allow it to subscribe to requests and to publish responses",
+                "start a store with `statestore serve --broker URL`; if a store runs, see its \
+                 log, and allow it to subscribe to requests and to publish responses",
             );
         } else {
             let remedy = format!(
-                "allow this client to subscribe to {}: some brokers grant a subscription and then withhold the messages; check that a store runs, and see its log for responses that the broker rejects",
+                "allow this client to subscribe to {}: some brokers grant a subscription and then \
+                 withhold the messages; check that a store runs, and see its log for responses \
+                 that the broker rejects",
                 self.requests.response_topic
             );
             self.no_response(
                 "responses",
-                "subscribed, but no message arrived: neither one from this client to itself nor a response",
+                "subscribed, but no message arrived, not even one from this client to itself",
                 remedy,
             );
         }
@@ -279,7 +284,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
             self.report.fail(
                 "one-store",
                 format!("{} to one request{from}", counted(responses.len())),
-                "each store has its own values and responds to each request: stop all stores but one, or run them as a cluster (--etcd)",
+                "all of them respond to each request: stop all stores but one, or use a cluster",
             );
         } else {
             self.report.pass("one-store", format!("1 response{from}"));
@@ -300,7 +305,8 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
             Ok(Reply::Error(error)) => {
                 let remedy = match error.known() {
                     Some(Refusal::NotAuthorized) => format!(
-                        "the key is {}: set --key-prefix to keys that this client may write, allow them in the policy of the store, or set --read-only",
+                        "the key is {}: set --key-prefix to keys that this client may write, \
+                         allow them in the policy of the store, or set --read-only",
                         self.key
                     ),
                     Some(Refusal::QuotaExceeded) => "see the limits of the store".to_owned(),
@@ -336,10 +342,11 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
             self.report.fail(
                 "clock",
                 format!(
-                    "the store's clock is {} behind this machine's, more than the store allows: {error}",
+                    "the store's clock is {} behind this machine's, more than the store allows: \
+                     {error}",
                     seconds(ahead)
                 ),
-                "synchronize both clocks, for example with NTP; the store's limit is `serve --max-clock-drift`",
+                "synchronize both clocks, for example with NTP; limit: `serve --max-clock-drift`",
             );
             return true;
         }
@@ -368,13 +375,13 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
             self.report.fail(
                 "clock",
                 format!("{seen} (limit 60 s)"),
-                "synchronize both clocks, for example with NTP: stores and clients refuse timestamps beyond the limit",
+                "synchronize both clocks, for example with NTP: timestamps ahead are refused",
             );
         } else if skew > SKEW_WARNING {
             self.report.warn(
                 "clock",
                 format!("{seen} (limit 60 s)"),
-                "synchronize both clocks, for example with NTP; a client's clock that is ahead advances the store's versions too",
+                "synchronize both clocks, for example with NTP: a clock ahead moves all versions",
             );
         } else {
             self.report.pass("clock", seen);
@@ -438,7 +445,9 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
                         "notifications",
                         "subscribed, but no notification arrived",
                         format!(
-                            "allow the store to publish to {filter}, and this client to subscribe to it: some brokers grant a subscription and then withhold the messages"
+                            "allow the store to publish to {filter}, and this client to subscribe \
+                             to it: some brokers grant a subscription and then withhold the \
+                             messages"
                         ),
                     );
                 }

@@ -35,7 +35,7 @@ use crate::parse::{Cursor, required};
 /// ```
 ///
 /// The document is either this table alone or a whole `BrokerAuthentication` with one method
-/// `X509`. The names of the entries have no meaning.
+/// `X509`. The names of the entries are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateAttributes {
     entries: Vec<Entry>,

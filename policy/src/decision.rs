@@ -61,14 +61,14 @@ impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Allowed(place) => write!(f, "allowed by {place}"),
-            Self::Refused(None) => f.write_str("refused; no rule matches in part"),
+            Self::Refused(None) => f.write_str("refused; no rule applies to this client or to this operation"),
             Self::Refused(Some((place, lacks))) => {
                 let of = match (lacks, place.resource) {
-                    (Lacks::Principal, _) => "allows it for others",
-                    (Lacks::Method, _) => "is for this principal and allows other things",
+                    (Lacks::Principal, _) => "allows it for other clients",
+                    (Lacks::Method, _) => "applies to this client, but allows other operations",
                     (Lacks::Object, Some((Section::StateStore, _))) => "allows it for other keys",
                     (Lacks::Object, _) => "allows it for other topics or client ids",
-                    (Lacks::OtherMethod, _) => "has this key for another method",
+                    (Lacks::OtherMethod, _) => "has this key with another method",
                 };
                 write!(f, "refused; {place} {of}")
             }

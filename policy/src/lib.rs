@@ -49,7 +49,7 @@
 //! | … `topics` | for Publish and Subscribe: topic filters |
 //! | `stateStoreResources` | `method` is `Read`, `Write`, `ReadWrite` or [`Fence`](#fences) |
 //! | … `keyType` | type of `keys`: `Pattern` (the default), `String` or `Binary` |
-//! | `cache`, `enableCache` | have no effect here |
+//! | `cache`, `enableCache` | ignored |
 //!
 //! `Read` is GET, KEYNOTIFY, and SCAN for the keys that it lists. `Write` is SET, DEL and VDEL.
 //! `Pattern` is the [glob of SCAN](statestore_proto::glob), `String` is an exact key, and `Binary`
@@ -57,7 +57,7 @@
 //!
 //! In topics, in client ids of Connect, and in keys that are not binary, `{principal.clientId}`,
 //! `{principal.username}` and `{principal.attributes.NAME}` are placeholders for values of the
-//! principal. Wildcards in such a value have no special meaning. If a principal lacks the value, or
+//! principal. Wildcards in such a value are ordinary characters. If a principal lacks the value, or
 //! the value is empty, the entry matches nothing. In a topic, a placeholder must be a whole level,
 //! and a value with `/`, `+` or `#` matches nothing.
 //!

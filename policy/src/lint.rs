@@ -104,7 +104,7 @@ impl Policy {
                 "keys are allowed, but no client may send requests; allow publishing to {REQUEST}"
             ));
         }
-        let hears = |topic: &str| {
+        let is_subscribed = |topic: &str| {
             self.has(|grant| match grant {
                 Grant::Subscribe(topics) => {
                     let filters = topics.iter().filter_map(|one| one.fill(&SAMPLE, Inside::Topic));
@@ -113,12 +113,12 @@ impl Policy {
                 _ => false,
             })
         };
-        if !hears(SAMPLE_ANSWER) {
+        if !is_subscribed(SAMPLE_ANSWER) {
             warn(
                 "keys are allowed, but no client may receive responses; allow subscribing to \
                  clients/{principal.clientId}/#",
             );
-        } else if !hears(SAMPLE_NOTIFICATION) {
+        } else if !is_subscribed(SAMPLE_NOTIFICATION) {
             warn(
                 "no client may watch a key or wait for a lock; allow subscribing to \
                  clients/statestore/+/+/+/command/notify/+",

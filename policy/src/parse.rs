@@ -15,7 +15,7 @@ use crate::error::PolicyError;
 use crate::rule::{Grant, Keys, Policy, Principals, Resource, Rule, Section};
 use crate::template::{Inside, Template};
 
-/// The fields that can enclose the rules, each with fields next to it that have no effect: metadata
+/// The fields that can enclose the rules, each with ignored fields next to it: metadata
 /// and cache settings.
 const WRAPPERS: &[(&str, &[&str])] = &[
     ("spec", &["apiVersion", "kind", "metadata", "status"]),
@@ -46,7 +46,7 @@ impl Policy {
         self.rules.len()
     }
 
-    /// Returns whether there are no rules, so that every action is refused.
+    /// Returns whether the policy is empty, so that every action is refused.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
@@ -79,14 +79,14 @@ impl<'a> Cursor<'a> {
         let mut cursor = self;
         while let Value::Table(table) = &cursor.node.value {
             let inner = WRAPPERS.iter().find(|(name, _)| table.iter().any(|(own, _)| own == name));
-            let Some((name, beside)) = inner else {
+            let Some((name, siblings)) = inner else {
                 return Err(cursor.problem(
                     "lacks `rules`, or a field that contains them: `authorizationPolicies`, \
                      `spec` or `properties`"
                         .into(),
                 ));
             };
-            let known: Vec<&str> = beside.iter().copied().chain([*name]).collect();
+            let known: Vec<&str> = siblings.iter().copied().chain([*name]).collect();
             let fields = cursor.fields(&known)?;
             if let Some(kind) = fields.get("kind") {
                 let text = kind.text()?;

@@ -14,7 +14,7 @@ use crate::config::CaptureSettings;
 /// Maximum number of bytes that wait to be written. When they are used up, the capture ends.
 const QUEUED_BYTES_MAX: u32 = 32 << 20;
 
-/// A capture that is written by a thread of its own.
+/// A capture that is written by a separate thread.
 pub(crate) struct CaptureFile {
     capture: Capture,
     writer: JoinHandle<()>,

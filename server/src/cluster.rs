@@ -23,7 +23,7 @@ use crate::store::store_config;
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Why a term has ended.
+/// Reason for the end of a term.
 enum End {
     /// The server was stopped.
     Stopped,

@@ -62,7 +62,9 @@ pub(crate) async fn start(config: &Config, observer: &Observer) -> Result<Embedd
     let schemes: Vec<&str> = listeners.iter().map(|(_, key)| scheme(key)).collect();
     let mut listeners = listeners.into_iter().map(|(listener, _)| listener);
     let Some(first) = listeners.next() else {
-        return Err(ConfigError::setting("listen", "there is no address").into());
+        return Err(
+            ConfigError::setting("listen", "the list is empty: give at least one address").into()
+        );
     };
     let mut options = listeners.fold(Options::new(first), Options::listener);
     options = options.limits(limits(&config.broker_limits));

@@ -30,7 +30,7 @@ pub enum Event {
         /// Number of records that have been loaded.
         records: u64,
     },
-    /// There is no connection to the external broker after a second. Attempts continue.
+    /// Not connected to the external broker after a second. Attempts continue.
     NotConnected {
         /// URLs of the broker.
         brokers: Vec<String>,
@@ -65,7 +65,7 @@ pub enum Event {
         /// The reason.
         reason: String,
     },
-    /// The password file has no users, so no user can log in.
+    /// The password file is empty, so users cannot log in.
     NoUsers {
         /// The file.
         path: PathBuf,

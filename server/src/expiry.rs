@@ -15,7 +15,7 @@ const DAY: u64 = 24 * 60 * 60;
 /// Time between two checks. It does not delay the use of a renewed certificate.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long a certificate is still valid.
+/// Remaining validity of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Validity {
     /// For at least 14 days.

@@ -52,7 +52,7 @@
 //! * Only the store can publish below `clients/statestore/`. A response topic below `clients/ID/`
 //!   of another client is rejected. The reason is 0x87, not authorized.
 //! * Properties are forwarded unchanged and in order. The broker adds none.
-//! * A PUBACK has reason 0x10 if there are no subscribers. A DISCONNECT contains the reason.
+//! * A PUBACK has reason 0x10 without subscribers. A DISCONNECT contains the reason.
 //!
 //! # Authentication
 //!
@@ -126,9 +126,10 @@
 //!
 //! * **Memory.** A client that exceeds its limit is disconnected, and its session ends. If the
 //!   memory of the broker is exhausted, this happens to the client that uses most, of the user that
-//!   uses most in total. The reason is 0x97, quota exceeded. A QoS 1 or 2 message is never silently dropped for a client, unless it
-//!   has expired or exceeds the client's maximum packet size. If such a message is a notification,
-//!   the client is disconnected, so that it registers again and reads the key.
+//!   uses most in total. The reason is 0x97, quota exceeded. A QoS 1 or 2 message is never silently
+//!   dropped for a client, unless it has expired or exceeds the client's maximum packet size. If
+//!   such a message is a notification, the client is disconnected, so that it registers again and
+//!   reads the key.
 //! * **Requests** wait for the store in one queue per client, and the queues are served in turn. A
 //!   client with 256 KiB of waiting requests is not read from until the store has received some of
 //!   them. Other clients are not delayed by this. Without a store, requests wait until there is
@@ -149,8 +150,8 @@
 //!   without that of the store. A new session evicts one of the user with the most sessions:
 //!   preferably one without subscriptions, messages and will, and of these the one that has been
 //!   disconnected for longest.
-//! * **Retained messages** have 16 MiB. A further one replaces the oldest of the user with the most,
-//!   or is rejected with reason 0x97 if this is its own user.
+//! * **Retained messages** have 16 MiB. A further one replaces the oldest of the user with the
+//!   most, or is rejected with reason 0x97 if this is its own user.
 //! * **Logins:** two password checks run at a time, and at most 64 logins wait for a check or run
 //!   one. Further logins are rejected with reason 0x89, server busy. After four wrong passwords for
 //!   one name, an address must pause before it tries that name again: from one second up to a
@@ -158,10 +159,10 @@
 //!   reason is 0x9F, connection rate exceeded. Other addresses are not affected, nor are users that
 //!   have logged in within the last hour. [`Stats::refused_logins`] counts all rejected logins.
 //! * **Not counted:**
-//!   * TLS uses about 6 KiB per connection (measured with TLS 1.3). Until the handshake is complete,
-//!     a client can make it store up to 64 KiB, the maximum length of a message of the handshake
-//!     (measured: 60 KiB). A client with a certificate has its chain in memory twice, at most
-//!     16 KiB each, and once as long as its session lasts.
+//!   * TLS uses about 6 KiB per connection (measured with TLS 1.3). Until the handshake is
+//!     complete, a client can make it store up to 64 KiB, the maximum length of a message of the
+//!     handshake (measured: 60 KiB). A client with a certificate has its chain in memory twice, at
+//!     most 16 KiB each, and once as long as its session lasts.
 //!   * Revocation lists are in memory three times: as read, and parsed by rustls and by this crate.
 //!     A list of 150,000 certificates needs about 75 MiB (measured).
 //!   * A WebSocket uses 300 bytes, and 8 KiB until its handshake is complete.
@@ -269,8 +270,8 @@ pub async fn serve(options: Options) -> Result<(Broker, StoreService), BindError
 
 /// Like [`serve`], with a configured service: for example with a
 /// [journal](service::ServiceBuilder::journal), so that keys survive a crash, or with another
-/// [configuration](service::ServiceBuilder::config). A [policy](Options::policy) in the options replaces the
-/// authorizer of the service.
+/// [configuration](service::ServiceBuilder::config). A [policy](Options::policy) in the options
+/// replaces the authorizer of the service.
 ///
 /// ```no_run
 /// use statestore_server::{Options, StoreService, serve_with};

@@ -133,8 +133,8 @@ impl Options {
     }
 
     /// Sets the maximum number of connections of clients that are logged in. Default: 1,000.
-    /// A further client takes the place of one of the user with the most connections, or is rejected
-    /// with reason 0x89, server busy.
+    /// A further client takes the place of one of the user with the most connections, or is
+    /// rejected with reason 0x89, server busy.
     #[must_use]
     pub fn max_connections(mut self, connections: u32) -> Self {
         self.limits.connections = usize::try_from(connections).unwrap_or(usize::MAX);

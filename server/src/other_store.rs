@@ -1,8 +1,8 @@
 //! The check whether another store already serves at an external broker.
 //!
-//! A store that connects with the client id of another store takes over its session. The other store
-//! ends and loses all keys that are not durable. So a store first sends a GET under a different
-//! client id.
+//! A store that connects with the client id of another store takes over its session. The other
+//! store ends and loses all keys that are not durable. So a store first sends a GET under a
+//! different client id.
 
 use std::fmt;
 use std::time::Duration;

@@ -290,7 +290,8 @@ fn durability(storage: &Storage) -> Option<String> {
 fn external_access(client_id: &str, has_policy: bool) -> String {
     let trust = match has_policy {
         false => {
-            "client ids of requests are not verified, so the access rules of the broker decide who may send requests"
+            "client ids of requests are not verified, so the access rules of the broker decide \
+             who may send requests"
         }
         true => "the policy trusts the client ids that requests claim",
     };
@@ -335,9 +336,9 @@ impl Server {
         }
     }
 
-    /// Reads users, certificates, keys and policies again, outside of the event loop. A file that is
-    /// invalid changes nothing; its [`Report`](crate::Report) has the error.
-    /// Clients whose permissions have changed are disconnected.
+    /// Reads users, certificates, keys and policies again, outside of the event loop. A file that
+    /// is invalid changes nothing; its [`Report`](crate::Report) has the error. Clients whose
+    /// permissions have changed are disconnected.
     pub async fn reload(&self) -> Reloaded {
         self.reloader.reload_all(self.broker.as_deref()).await
     }

@@ -105,8 +105,8 @@ impl JournalWithProgress {
         let available = free.saturating_add(bytes_on_disk(&self.directory).unwrap_or(0));
         (available < needed).then(|| {
             format!(
-                "the disk has {free} free bytes, and max-bytes = {bytes_max} may need {needed}: lower it, or use \
-                 a larger disk"
+                "the disk has {free} free bytes, and max-bytes = {bytes_max} may need {needed}: \
+                 lower it, or use a larger disk"
             )
         })
     }
@@ -134,7 +134,7 @@ impl SlowReport {
                 report();
             }
         };
-        // Without a thread there is no report.
+        // Without a thread, the report is omitted.
         let _ = thread::Builder::new().name("loading".to_owned()).spawn(wait);
         Self { _is_under_way: is_under_way }
     }

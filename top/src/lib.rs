@@ -1,7 +1,7 @@
 //! The screen of `statestore top`: a machine without I/O.
 //!
-//! [`Screen`] receives key presses and [`Update`]s of the store, and returns [`Action`]s. The caller
-//! carries them out and [`draw`]s the screen.
+//! [`Screen`] receives key presses and [`Update`]s of the store, and returns [`Action`]s. The
+//! caller carries them out and [`draw`]s the screen.
 //!
 //! ```
 //! use crossterm::event::{KeyCode, KeyEvent};

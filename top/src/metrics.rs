@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Maximum number of values of a label. A store has fewer than half of that, but the endpoint may not
-/// be a store.
+/// Maximum number of values of a label. A store has fewer than half of that, but the endpoint may
+/// not be a store.
 const LABELS_MAX: usize = 64;
 
 /// A sample of all metrics, with the previous sample.

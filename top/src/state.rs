@@ -515,8 +515,8 @@ impl Screen {
         }
     }
 
-    /// Adds a key to the list. The key is copied, since it may be a part of a large page, which would
-    /// stay in memory.
+    /// Adds a key to the list. The key is copied, since it may be a part of a large page, which
+    /// would stay in memory.
     fn insert_key(&mut self, key: &[u8]) {
         if self.keys.contains(key) {
             return;

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::value_parser;
+
 use super::{Common, VALUE_BYTES_MAX, duration, lease};
 
 #[derive(Debug, clap::Args)]
@@ -118,7 +120,7 @@ pub(crate) struct Keys {
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Prints one value per line on standard output. Events are printed on standard error: `absent` if the
-key has no value at the start; `live` once the current state is printed and changes follow;
+key is absent at the start; `live` once the current state is printed and changes follow;
 `deleted`; and `gap` if changes may be missed until the next `live`. With --output json, all of
 these are printed on standard output as \"result\": set, absent, live, deleted or gap.
 
@@ -149,7 +151,8 @@ if the lock was lost, 1 if the lock was not free within --wait, and 3 if no stor
 --timeout.
 
 A lock is an ordinary key. It survives a restart of the store only if the store persists it, for
-example with `serve --data-dir DIR --durable-keys 'locks/*'`. Every restart counts as loss of the lock.")]
+example with `serve --data-dir DIR --durable-keys 'locks/*'`. Every restart counts as loss of the
+lock.")]
 pub(crate) struct Lock {
     /// Name of the lock: a key of the store
     pub(crate) name: String,
@@ -170,7 +173,7 @@ pub(crate) struct Lock {
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-Prints one line per change: the name of the leader, - if there is no leader, ? if it is unknown.")]
+Prints one line per change: the name of the leader, - without a leader, ? if it is unknown.")]
 pub(crate) struct Elect {
     /// Name of the election: a key of the store
     pub(crate) name: String,
@@ -188,18 +191,34 @@ pub(crate) struct Elect {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Its keys begin with statestore-bench- and eight digits, and are removed at the end, also after SIGINT, SIGTERM and SIGHUP;
-told so once more it leaves them, and names them.")]
+#[command(after_long_help = "\
+Half of the requests are SET, half are GET. The keys begin with statestore-bench- and eight digits.
+They are deleted at the end, also after SIGINT, SIGTERM and SIGHUP. A second signal stops at once:
+the remaining keys are not deleted, and their prefix is printed.")]
 pub(crate) struct Bench {
     /// Number of requests
-    #[arg(long, default_value_t = 20_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    #[arg(
+        long,
+        default_value_t = 20_000,
+        value_name = "N",
+        value_parser = value_parser!(u64).range(1..=10_000_000)
+    )]
     pub(crate) requests: u64,
     /// Maximum number of requests without a response
-    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    #[arg(
+        long,
+        default_value_t = 64,
+        value_name = "N",
+        value_parser = value_parser!(u64).range(1..=1_000)
+    )]
     pub(crate) in_flight: u64,
     /// Size of each value in bytes
-    #[arg(long, default_value_t = 64, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(..=i64::from(VALUE_BYTES_MAX)))]
+    #[arg(
+        long,
+        default_value_t = 64,
+        value_name = "BYTES",
+        value_parser = value_parser!(u32).range(..=i64::from(VALUE_BYTES_MAX))
+    )]
     pub(crate) value_size: u32,
     #[command(flatten)]
     pub(crate) common: Common,

@@ -12,9 +12,9 @@ use super::duration;
 pub(crate) struct Connection {
     /// URL of the broker; `mqtts://` for TLS
     ///
-    /// The form is `mqtt://HOST[:PORT]` or `mqtts://HOST[:PORT]`; the ports default to 1883 and 8883.
-    /// Separate several brokers by commas, or repeat the option. The client tries them in order and
-    /// uses the first one that accepts it. Environment: `STATESTORE_BROKER`.
+    /// The form is `mqtt://HOST[:PORT]` or `mqtts://HOST[:PORT]`. The default ports are 1883 and
+    /// 8883. Separate several brokers by commas, or repeat the option. The client tries them in
+    /// order and uses the first one that accepts it. Environment: `STATESTORE_BROKER`.
     #[arg(
         long,
         env = "STATESTORE_BROKER",

@@ -6,7 +6,15 @@ use std::time::Duration;
 use super::{Common, Connection, Login, Output, duration};
 
 #[derive(Debug, clap::Subcommand)]
-#[command(after_help = "\
+#[command(
+    after_help = "\
+Examples:
+  statestore data check /var/lib/statestore
+  statestore data dump /var/lib/statestore --output keys.jsonl
+  statestore data restore /var/lib/statestore-new keys.jsonl
+  statestore data compact /var/lib/statestore
+  statestore data dump --broker mqtt://HOST:1883 | gzip > keys.jsonl.gz",
+    after_long_help = "\
 Examples:
   statestore data check /var/lib/statestore
   statestore data dump /var/lib/statestore --output keys.jsonl
@@ -14,116 +22,149 @@ Examples:
   statestore data compact /var/lib/statestore
   statestore data dump --broker mqtt://HOST:1883 | gzip > keys.jsonl.gz
 
-`check` and `dump` can read a directory while a store has it open; they read the state at that moment. `compact` needs the
-directory for itself, and `restore` creates a new one. Long operations show their progress on a terminal. For exit codes see
-`statestore --help`.")]
+`check` and `dump` can read a directory while a store has it open. They read the state at that
+moment. `compact` requires that no store has the directory open, and `restore` creates a new
+directory. Long operations show their progress on a terminal. `statestore --help` lists the exit
+codes."
+)]
 pub(crate) enum Data {
-    /// Reads a directory and prints what it contains; exit code 2 if it is damaged or not a data directory
+    /// Read a directory and print a summary of its contents
+    #[command(after_long_help = "\
+The exit code is 2 if the directory is damaged or is not a data directory.")]
     Check {
-        /// The directory
+        /// Data directory
         dir: PathBuf,
     },
-    /// Prints all keys with everything that a store needs of them, one line of JSON for each
+    /// Print all keys of a directory or a running store, one JSON object per line
     Dump(Dump),
-    /// Creates a directory from a dump, or sets its keys in a running store
+    /// Create a directory from a dump, or set its keys in a running store
     Restore(Restore),
-    /// Replaces the log of a directory by a snapshot; no store may have it open
-    #[command(after_help = "\
-A store does this from time to time. After it, a store starts faster. The files do not shrink: free space in them is used
-again. For smaller files, dump the directory and restore it elsewhere. `compact` can be interrupted at any time; the
-directory then keeps its contents.")]
+    /// Replace the log of a directory by a snapshot, so that a store starts faster
+    #[command(after_long_help = "\
+No store may have the directory open. A running store compacts its directory automatically.
+
+The files do not shrink: free space in them is used again. For smaller files, dump the directory and
+restore it to another one. `compact` can be interrupted at any time; the directory then keeps its
+contents.")]
     Compact {
-        /// The directory
+        /// Data directory
         dir: PathBuf,
     },
 }
 
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "statestore data dump [OPTIONS] DIR\n       statestore data dump [OPTIONS] --broker URL",
-    after_help = "\
+    override_usage = "statestore data dump [OPTIONS] DIR
+       statestore data dump [OPTIONS] --broker URL",
+    after_long_help = "\
 Examples:
   statestore data dump /var/lib/statestore --output keys.jsonl
   statestore data dump /var/lib/statestore | jq -r 'select(.key) | .key'
   statestore data dump --broker mqtt://HOST:1883 --output keys.jsonl
 
-The first line describes the dump: its format, the greatest version that was issued, the number of keys. Each other line is
-a key:
-  key, value            as text; or key_base64, value_base64 if they are not text
+The first line describes the dump: its format, the greatest issued version, and the number of keys.
+Each other line is a key:
+  key, value            text; key_base64 and value_base64 if it is not UTF-8
   version
-  fencing_token         if it is fenced
-  expires               at (Unix time in milliseconds), after (its lifetime in milliseconds), lease
-  persist               if its writer asked the store to persist it
-A restored directory contains all of that. If a store or `compact` has written a snapshot, after is the lifetime that was
-left then, so two dumps may differ in it. Recorded responses and registrations for notifications are not dumped.
+  fencing_token         if the key is fenced
+  expires               at (Unix time in milliseconds), after (lifetime in milliseconds), lease
+  persist               if the client requested persistence
+A restored directory contains all of that. When a store or `compact` writes a snapshot, `after`
+becomes the remaining lifetime, so it may differ between two dumps. Recorded responses and
+registrations for notifications are not dumped.
 
-With --broker, keys are listed and read one by one while others may write. Fencing tokens and expiries are unknown then. The
-option must be on the command line: STATESTORE_BROKER is ignored here. The dump takes about as much memory as the store; with
---broker about four times the longest line."
+With --broker, keys are listed and read one by one while other clients may write. The dump then
+contains neither fencing tokens nor expiries. STATESTORE_BROKER is ignored here: the option must be
+on the command line.
+
+A dump of a directory takes about as much memory as the store. With --broker, it takes about four
+times the longest line."
 )]
 pub(crate) struct Dump {
-    /// The directory
+    /// Data directory
     #[arg(required_unless_present = "broker")]
     pub(crate) dir: Option<PathBuf>,
-    /// Write to this file, which only this user can read and which appears once it is complete; - for standard output
+    /// File to write; - for standard output
+    ///
+    /// Only this user can read the file. It appears under its name once it is complete.
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) through: Through,
+    pub(crate) store: RunningStore,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "statestore data restore [OPTIONS] DIR [FILE]\n       statestore data restore [OPTIONS] --broker URL [FILE]",
-    after_help = "\
+    override_usage = "statestore data restore [OPTIONS] DIR [FILE]
+       statestore data restore [OPTIONS] --broker URL [FILE]",
+    after_long_help = "\
 Examples:
   statestore data restore /var/lib/statestore-new keys.jsonl
   zcat keys.jsonl.gz | statestore data restore /var/lib/statestore-new
   statestore data restore --broker mqtt://HOST:1883 keys.jsonl
 
-A directory is written as DIR.partial, and renamed to DIR once it is complete. If a line is invalid, the error names it and
-nothing is restored. If a key occurs twice, the last line wins, and both lines count. A line has at most 16 MiB. An existing, empty directory keeps
-its mode. It also keeps its owner, who then owns the files too, as far as this user may change owners: so check the owner of
-a directory that another user has created. No other user should be able to write to its parent directory.
+A directory is written as DIR.partial, and renamed to DIR once it is complete. If a line is invalid,
+the error names it and nothing is restored. If a key occurs twice, the last line wins, and both
+lines count. A line has at most 16 MiB.
 
-A store issues only versions greater than those that it has restored. So a dump with a version or fencing token that is more
-than a day ahead of the clock is rejected, unless --allow-future-versions is given.
+An existing, empty directory keeps its mode and its owner, who then also owns the files if this user
+may change owners. Check the owner of a directory that another user has created. No other user
+should be able to write to its parent directory.
 
-With --broker, each key is set: it gets a new version and no fencing token. A value that expires gets the rest of its
-lifetime by the clock of this machine, and is left out if none is left. Keys that were set before an error remain. A key that
-is fenced in the store cannot be set. The option must be on the command line: STATESTORE_BROKER is ignored here.
+A store issues only versions that are greater than the restored ones. A dump with a version or
+fencing token that is more than a day ahead of the clock is rejected; --allow-future-versions
+accepts it.
 
-A dump made with --broker does not contain which keys are durable, so all become durable. From a dump of a directory, those
-with persist do."
+With --broker, each key is set: it gets a new version and no fencing token. A value that expires
+gets its remaining lifetime by the clock of this machine; expired values are skipped. Keys that were
+set before an error remain. A key that is fenced in the store cannot be set. STATESTORE_BROKER is
+ignored here: the option must be on the command line.
+
+A dump made with --broker does not contain which keys are durable, so all become durable. With a
+dump of a directory, the keys with `persist` become durable."
 )]
 pub(crate) struct Restore {
-    /// The directory, which does not exist or is empty; with --broker, the dump
+    /// New or empty directory; with --broker, the dump
     #[arg(required_unless_present = "broker", value_name = "DIR")]
     pub(crate) first: Option<PathBuf>,
-    /// The dump; standard input by default, and for -
+    /// Dump; - for standard input [default: -]
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Accept versions and fencing tokens that are more than a day ahead of the clock
+    /// Accept versions that are more than a day ahead of the clock
+    ///
+    /// Also applies to fencing tokens.
     #[arg(long, conflicts_with = "broker")]
     pub(crate) allow_future_versions: bool,
     #[command(flatten)]
-    pub(crate) through: Through,
+    pub(crate) store: RunningStore,
 }
 
 /// A running store, in place of a directory.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Through {
-    /// Use the store at this broker instead of a directory: mqtt://HOST:PORT, or mqtts://HOST:PORT with TLS
-    #[arg(long, value_delimiter = ',', value_name = "URL")]
+pub(crate) struct RunningStore {
+    /// Use the store at this broker instead of a directory; `mqtts://` for TLS
+    ///
+    /// The form is `mqtt://HOST[:PORT]` or `mqtts://HOST[:PORT]`.
+    #[arg(long, value_delimiter = ',', value_name = "URL", help_heading = "Connection")]
     pub(crate) broker: Vec<String>,
     #[command(flatten)]
     login: Login,
-    /// With --broker: how long to wait for a response, such as 500ms or 3s
-    #[arg(long, env = "STATESTORE_TIMEOUT", default_value = "10s", value_parser = duration)]
+    /// Time limit of the connection and of each response
+    ///
+    /// Environment: `STATESTORE_TIMEOUT`.
+    #[arg(
+        long,
+        env = "STATESTORE_TIMEOUT",
+        hide_env = true,
+        default_value = "10s",
+        value_parser = duration,
+        value_name = "TIME",
+        help_heading = "Connection"
+    )]
     timeout: Duration,
 }
 
-impl Through {
+impl RunningStore {
     /// The options of requests, if a broker is given.
     pub(crate) fn common(&self) -> Option<Common> {
         let Self { broker, login, timeout } = self;

@@ -1,4 +1,4 @@
-//! The options of a store that leads or stands by, over etcd.
+//! Options of a connection to etcd.
 
 #[cfg(feature = "etcd")]
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[cfg(not(feature = "etcd"))]
 use crate::failure::Failure;
 
-/// A store that leads or stands by, over etcd: not in this build.
+/// The option `--etcd` of a build without etcd.
 #[cfg(not(feature = "etcd"))]
 #[derive(Debug, clap::Args)]
 pub(crate) struct Etcd {
@@ -22,33 +22,54 @@ impl Etcd {
         match self.etcd {
             None => Ok(()),
             Some(_) => Err(Failure::bad_input(
-                "--etcd: this command was built without it; install protobuf-compiler and libprotobuf-dev and build it with \
-                 `--features etcd`",
+                "--etcd: this command was built without etcd; install protobuf-compiler and \
+                 libprotobuf-dev, and build it with `--features etcd`",
             )),
         }
     }
 }
 
-/// Where etcd is, and who asks.
+/// Addresses of etcd, login and TLS.
 #[cfg(feature = "etcd")]
 #[derive(Debug, clap::Args)]
-pub(crate) struct EtcdAt {
-    /// The members of the etcd in which stores keep everything and stand by for the one that leads: URLs with commas in between
-    #[arg(long, env = "STATESTORE_ETCD", value_name = "URLS", value_delimiter = ',')]
+#[command(next_help_heading = "Cluster")]
+pub(crate) struct EtcdConnection {
+    /// URLs of the etcd members, separated by commas
+    ///
+    /// Environment: `STATESTORE_ETCD`.
+    #[arg(
+        long,
+        env = "STATESTORE_ETCD",
+        hide_env = true,
+        value_name = "URLS",
+        value_delimiter = ','
+    )]
     pub(crate) etcd: Vec<String>,
-    /// With --etcd: what all keys in etcd begin with. Stores with one prefix stand by for each other
+    /// Prefix of all keys of the cluster in etcd
+    ///
+    /// Stores with the same etcd and prefix are standbys of each other. Environment:
+    /// `STATESTORE_ETCD_PREFIX`.
     #[arg(
         long,
         env = "STATESTORE_ETCD_PREFIX",
+        hide_env = true,
         value_name = "PREFIX",
         requires = "etcd",
         default_value = "/statestore/"
     )]
     pub(crate) etcd_prefix: String,
-    /// With --etcd: log in there as this user, with the password in the environment
-    #[arg(long, env = "STATESTORE_ETCD_USER", value_name = "NAME", requires = "etcd")]
+    /// User name for etcd; set the password as `STATESTORE_ETCD_PASSWORD`
+    ///
+    /// Environment: `STATESTORE_ETCD_USER`.
+    #[arg(
+        long,
+        env = "STATESTORE_ETCD_USER",
+        hide_env = true,
+        value_name = "NAME",
+        requires = "etcd"
+    )]
     pub(crate) etcd_user: Option<String>,
-    /// That password
+    /// Password for etcd
     #[arg(
         long,
         env = "STATESTORE_ETCD_PASSWORD",
@@ -57,19 +78,38 @@ pub(crate) struct EtcdAt {
         value_name = "PASSWORD"
     )]
     pub(crate) etcd_password: Option<String>,
-    /// With --etcd https://…: trust what these authorities have signed
-    #[arg(long, env = "STATESTORE_ETCD_CA", value_name = "PATH", requires = "etcd")]
-    pub(crate) etcd_ca: Option<PathBuf>,
-    /// With --etcd https://…: show this certificate, which belongs to --etcd-tls-key
+    /// Trusted CA certificates for https URLs, PEM
+    ///
+    /// Environment: `STATESTORE_ETCD_TLS_CA`.
     #[arg(
         long,
-        env = "STATESTORE_ETCD_CERT",
+        env = "STATESTORE_ETCD_TLS_CA",
+        hide_env = true,
         value_name = "PATH",
-        requires = "etcd_ca",
-        requires = "etcd_key"
+        requires = "etcd"
     )]
-    pub(crate) etcd_cert: Option<PathBuf>,
-    /// With --etcd-tls-cert: its key
-    #[arg(long, env = "STATESTORE_ETCD_KEY", value_name = "PATH", requires = "etcd_cert")]
-    pub(crate) etcd_key: Option<PathBuf>,
+    pub(crate) etcd_tls_ca: Option<PathBuf>,
+    /// Certificate chain of this client of etcd, PEM
+    ///
+    /// Environment: `STATESTORE_ETCD_TLS_CERT`.
+    #[arg(
+        long,
+        env = "STATESTORE_ETCD_TLS_CERT",
+        hide_env = true,
+        value_name = "PATH",
+        requires = "etcd_tls_ca",
+        requires = "etcd_tls_key"
+    )]
+    pub(crate) etcd_tls_cert: Option<PathBuf>,
+    /// Private key of this client of etcd, PEM
+    ///
+    /// Environment: `STATESTORE_ETCD_TLS_KEY`.
+    #[arg(
+        long,
+        env = "STATESTORE_ETCD_TLS_KEY",
+        hide_env = true,
+        value_name = "PATH",
+        requires = "etcd_tls_cert"
+    )]
+    pub(crate) etcd_tls_key: Option<PathBuf>,
 }

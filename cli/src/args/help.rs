@@ -27,20 +27,18 @@ Examples:
   statestore set job done --ttl 10s           # expires after ten seconds
   statestore lock nightly --lease 30s -- ./backup.sh
   statestore elect heating --candidate node-1
-  statestore doctor --broker mqtt://HOST:1883 # find out why there is no connection";
+  statestore doctor --broker mqtt://HOST:1883 # check the connection step by step";
 
 /// Template of the help, with the list of subcommands.
 pub(super) fn template() -> String {
-    format!(
-        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}Options:\n{{options}}{{after-help}}",
-        subcommands()
-    )
+    let usage = "{about-with-newline}\n{usage-heading} {usage}";
+    format!("{usage}\n\n{}Options:\n{{options}}{{after-help}}", subcommands())
 }
 
 /// Text below the short help.
 pub(super) fn short() -> String {
-    "`statestore COMMAND --help` describes a command in full; `statestore --help` has examples and \
-     exit codes."
+    "`statestore COMMAND --help` describes a command in full.\n\
+     `statestore --help` has examples and exit codes."
         .to_owned()
 }
 
@@ -85,6 +83,13 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::super::Args;
+    use super::*;
+
+    /// Height of a screen, for the output of `-h`.
+    const LINES_MAX: usize = 50;
+
+    /// Width of a screen.
+    const COLUMNS_MAX: usize = 100;
 
     #[test]
     fn top_level_help_lists_each_command_once() {
@@ -99,14 +104,34 @@ mod tests {
         }
     }
 
+    /// All commands, with their subcommands, under the names that a user types.
+    fn all_commands(parent: &Command, path: &str) -> Vec<(String, Command)> {
+        let path = format!("{path} {}", parent.get_name()).trim().to_owned();
+        let inner = parent.get_subcommands().filter(|command| command.get_name() != "help");
+        let inner = inner.flat_map(|command| all_commands(command, &path)).collect::<Vec<_>>();
+        [(path, parent.clone())].into_iter().chain(inner).collect()
+    }
+
     #[test]
-    fn short_help_of_client_commands_fits_one_screen() {
+    fn short_help_of_every_command_fits_one_screen() {
+        let all = all_commands(&Args::command(), "");
+        assert!(all.len() > 25, "{}", all.len());
+        for (path, mut command) in all {
+            let help = command.render_help().to_string();
+            let count = help.lines().count();
+            assert!(count <= LINES_MAX, "{path}: {count} lines: {help}");
+            let is_long = |line: &&str| line.chars().count() > COLUMNS_MAX;
+            let long: Vec<&str> = help.lines().filter(is_long).collect();
+            assert!(long.is_empty(), "{path}: {long:#?}");
+        }
+    }
+
+    #[test]
+    fn options_of_client_commands_have_headings() {
         let all = Args::command();
         for name in ["get", "set", "del", "vdel", "keys", "watch", "lock", "elect", "doctor"] {
             let mut command = all.find_subcommand(name).expect("a command").clone();
             let help = command.render_help().to_string();
-            assert!(help.lines().count() <= 40, "{name}: {help}");
-            assert!(help.lines().all(|line| line.chars().count() <= 100), "{name}: {help}");
             for heading in ["Connection:", "TLS:", "Login:", "Output:"] {
                 assert!(help.contains(heading), "{name}: {heading} in {help}");
             }

@@ -1,31 +1,35 @@
-//! The options of `replay`.
+//! Options of `replay`.
 
 use std::path::PathBuf;
 
 use super::Output;
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-It makes a store as the captured one was, with its limits, tells it what that one was told, at the same times, and compares what
-it sends and keeps. Nothing is connected to, and time does not pass. What the policy allowed is in the capture.
+#[command(after_long_help = "\
+Creates a store with the configuration of the captured one, and repeats its calls with the captured
+times. Then compares the packets and records with the captured ones. It neither connects to anything
+nor waits. The decisions of the policy are part of the capture.
 
-A store that is told the same says the same, so a difference is a fault: of the store, or of the machine that it ran on. To
-report one, attach what --redact writes: a capture with other values in place of the stored ones, of the same length,
-equal where they are equal. Nobody can have the values back; keys, topics, client ids and correlation data stay.
+The store is deterministic, so each difference is a defect: of the store, or of the machine that it
+ran on. To report one, attach the file that --redact writes. It has other values of the same lengths
+in place of the captured ones, and equal values stay equal. The original values cannot be recovered.
+Keys, topics, client ids and correlation data are not replaced.
 
-A capture that was cut off, as by a crash, is good up to there.
+A capture that was cut off, for example by a crash, is replayed up to its last complete frame.
 
-Exit codes: 0 no difference; 1 a difference; 2 no capture, or a damaged one.")]
+Exit codes: 0 no difference; 1 a difference; 2 the file is not a capture, or is damaged.")]
 pub(crate) struct Replay {
     /// File that `statestore serve --capture` has written
     pub(crate) file: PathBuf,
-    /// Write the capture once more with other values, into this file, which must not be there yet
+    /// Write a copy of the capture with replaced values to this new file
     #[arg(long, value_name = "FILE")]
     pub(crate) redact: Option<PathBuf>,
-    /// Differences that are shown; they have the first bytes of values
+    /// Maximum number of printed differences
+    ///
+    /// They contain the first bytes of values.
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub(crate) differences: usize,
-    /// How to print it
-    #[arg(long, value_enum, default_value_t)]
+    /// Output format
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
     pub(crate) output: Output,
 }

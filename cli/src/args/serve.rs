@@ -41,19 +41,19 @@ STATESTORE_LOG=error, info or debug changes the log on standard error.";
 #[derive(Debug)]
 pub(crate) struct Serve {
     pub(crate) config: Config,
-    pub(crate) places: Places,
+    pub(crate) origins: Origins,
     /// Text to print instead: the help, or the effective settings with their origins.
     pub(crate) print: Option<String>,
 }
 
 /// Origins of the settings, for errors.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct Origins {
     matches: ArgMatches,
     file: Option<ConfigFile>,
 }
 
-impl Places {
+impl Origins {
     /// The error with the place of its setting: the line of the file, the variable or the option.
     pub(crate) fn locate(&self, error: &ConfigError) -> String {
         let (Some(key), Some(reason)) = (error.key(), error.reason()) else {
@@ -129,19 +129,19 @@ fn help() -> String {
 impl FromArgMatches for Serve {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         if matches.get_flag("help_all") {
-            let (config, places) = (Config::default(), Places::default());
-            return Ok(Self { config, places, print: Some(help()) });
+            let (config, origins) = (Config::default(), Origins::default());
+            return Ok(Self { config, origins, print: Some(help()) });
         }
         check_variables()?;
         let file = matches.get_one::<PathBuf>("config").map(ConfigFile::read).transpose();
         let file = file.map_err(|error| invalid(error.to_string()))?;
         let mut config = file.as_ref().map(|file| file.config().clone()).unwrap_or_default();
         config.apply(matches)?;
-        let places = Places { matches: matches.clone(), file };
-        config.check().map_err(|error| invalid(places.locate(&error)))?;
-        let file = places.file.as_ref();
+        let origins = Origins { matches: matches.clone(), file };
+        config.check().map_err(|error| invalid(origins.locate(&error)))?;
+        let file = origins.file.as_ref();
         let print = matches.get_flag("print_config").then(|| printed(&config, matches, file));
-        Ok(Self { config, places, print })
+        Ok(Self { config, origins, print })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -158,7 +158,9 @@ fn check_variables() -> Result<(), clap::Error> {
     };
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     match names.filter(|name| name.starts_with(ENV_PREFIX)).find(|name| !is_known(name)) {
-        Some(name) => Err(invalid(format!("{name}: there is no such setting of serve"))),
+        Some(name) => Err(invalid(format!(
+            "{name}: unknown setting; `statestore serve --print-config` lists all"
+        ))),
         None => Ok(()),
     }
 }

@@ -1,18 +1,20 @@
-//! The options of `status`.
+//! Options of `status`.
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-With --metrics-url, prints whether requests reach the store. With --etcd, prints which store leads and
-which are on standby. Without both options, the URL is http://127.0.0.1:9464.
+#[command(after_long_help = "\
+With --metrics-url, prints whether requests reach the store. With --etcd, prints which store leads
+and which stores are on standby. Without both options, the URL is http://127.0.0.1:9464.
 
---ready and --alive are for health checks: they send one request to the metrics listener and print the
-response. They need no login and write no key. They ignore --etcd.
+--ready and --alive are for health checks. They send one request to the metrics listener and print
+the response. They need no login, write no key, and ignore --etcd.
 
-Exit codes: 0 ready, and a store leads; 1 not ready, for example a standby, or no store leads; 2 bad input;
-3 no response within 3 seconds.")]
+Exit codes: 0 ready, and a store leads; 1 not ready, for example a standby, or no store leads;
+2 bad input; 3 no response within 3 seconds.")]
 pub(crate) struct Status {
     /// Metrics listener of the store, http://HOST:PORT
-    #[arg(long, env = "STATESTORE_METRICS_URL", value_name = "URL")]
+    ///
+    /// Environment: `STATESTORE_METRICS_URL`.
+    #[arg(long, env = "STATESTORE_METRICS_URL", hide_env = true, value_name = "URL")]
     pub(crate) metrics_url: Option<String>,
     /// Check whether requests reach the store
     #[arg(long, conflicts_with = "alive")]
@@ -22,11 +24,23 @@ pub(crate) struct Status {
     pub(crate) alive: bool,
     #[cfg(feature = "etcd")]
     #[command(flatten)]
-    pub(crate) at: super::EtcdAt,
+    pub(crate) etcd: super::EtcdConnection,
     #[cfg(not(feature = "etcd"))]
     #[command(flatten)]
     pub(crate) etcd: super::Etcd,
-    /// Output format; not for --ready and --alive
-    #[arg(long, env = "STATESTORE_OUTPUT", value_enum, default_value_t)]
+    /// Output format
+    ///
+    /// Ignored with --ready and --alive.
+    ///
+    /// Environment: `STATESTORE_OUTPUT`.
+    #[arg(
+        long,
+        env = "STATESTORE_OUTPUT",
+        hide_env = true,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT",
+        help_heading = "Output"
+    )]
     pub(crate) output: super::Output,
 }

@@ -15,14 +15,17 @@ cannot implement every rule, so it differs there.
 
 `verify` sends some hundred requests, one after the other. It sets keys below one prefix,
 statestore-verify- and eight digits (with --user NAME, after NAME-), and deletes them at the end,
-also after SIGINT, SIGTERM and SIGHUP. It changes no other key. The rule clock/nearly-ahead moves the
-clock of the store up to 40 seconds ahead until the time of day has caught up; use --skip where this
-matters. Client ids begin with --client-id, for example ID-a and ID-b.
+also after SIGINT, SIGTERM and SIGHUP. It changes no other key. Client ids begin with --client-id,
+for example ID-a and ID-b.
+
+The rule clock/nearly-ahead sends a timestamp that is 40 seconds ahead. The store then issues
+versions that are up to 40 seconds ahead of the time of day, until the time of day has caught up.
+Use --skip clock/nearly-ahead where this matters.
 
 With --output json, each line is a rule and the last line is the summary. With junit, failures and
 differences are also printed on standard error.
 
-The exit code is 1 if a rule fails or a key may be left, 3 if there is no response, and 128 plus the
+The exit code is 1 if a rule fails or a key may be left, 3 without a response, and 128 plus the
 number of the signal if `verify` was stopped.")]
 pub(crate) struct Verify {
     /// Check only this rule or section; repeatable
@@ -39,7 +42,9 @@ pub(crate) struct Verify {
     pub(crate) thorough: bool,
     #[command(flatten)]
     pub(crate) connection: Connection,
-    /// Time limit for each response or notification, for example 500ms
+    /// Time limit of each response or notification
+    ///
+    /// A number with a unit, for example 500ms or 3s.
     ///
     /// Environment: `STATESTORE_TIMEOUT`.
     #[arg(
@@ -54,11 +59,11 @@ pub(crate) struct Verify {
     pub(crate) timeout: Duration,
     /// Output format
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
-    pub(crate) output: ReportForm,
+    pub(crate) output: ReportFormat,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ReportForm {
+pub(crate) enum ReportFormat {
     /// One line per rule, with details of findings
     #[default]
     Text,

@@ -20,9 +20,9 @@ use crate::progress::Progress;
 const CHUNK: usize = 256 << 10;
 
 pub(super) async fn run(args: Dump) -> Result<ExitCode, Failure> {
-    let Dump { dir, output, through } = args;
+    let Dump { dir, output, store } = args;
     let output = output.filter(|output| output != Path::new("-"));
-    let from = Origin::new(through.common(), dir)?;
+    let from = Origin::new(store.common(), dir)?;
     if let (Origin::Directory(dir), Some(to)) = (&from, &output) {
         check_outside(dir, to)?;
     }
@@ -47,8 +47,8 @@ impl Origin {
         match (common, dir) {
             (Some(common), None) => Ok(Self::Broker(Box::new(common))),
             (None, Some(dir)) => Ok(Self::Directory(dir)),
-            (Some(_), Some(dir)) => Err(super::both(&dir)),
-            (None, None) => Err(super::neither()),
+            (Some(_), Some(dir)) => Err(super::directory_and_broker(&dir)),
+            (None, None) => Err(super::no_source()),
         }
     }
 }
@@ -61,7 +61,7 @@ fn check_outside(dir: &Path, to: &Path) -> Result<(), Failure> {
     };
     if at.starts_with(&dir) {
         return Err(Failure::bad_input(format_args!(
-            "--output {}: this is in the directory of the store; name a file elsewhere",
+            "--output {}: the file is in the directory of the store; use another directory",
             path_on_one_line(to)
         )));
     }
@@ -88,10 +88,10 @@ pub(super) struct Output {
     file: Option<Partial>,
 }
 
-/// A file that is written next to its place. Dropping it removes it, unless it was finished.
+/// A file that is written under another name. Dropping it removes it, unless it was finished.
 struct Partial {
     file: File,
-    /// `None` once it is in its place.
+    /// `None` once it was renamed to `to`.
     at: Option<PathBuf>,
     to: PathBuf,
 }
@@ -112,8 +112,8 @@ impl Output {
         let line = entry.encode();
         if line.len() > LINE_BYTES_MAX {
             return Err(Failure::bad_input(format_args!(
-                "the value of key {} is too large for a line of a dump: copy the directory instead, while no store has it \
-                 open",
+                "key {}: the value is too large for a line of a dump; copy the directory instead, \
+                 while no store has it open",
                 one_line(&entry.key)
             )));
         }
@@ -148,7 +148,7 @@ impl Partial {
     fn new(to: PathBuf) -> Result<Self, Failure> {
         if fs::metadata(&to).is_ok_and(|meta| !meta.is_file()) {
             return Err(Failure::bad_input(format_args!(
-                "--output {}: this is not a file; leave out --output for standard output",
+                "--output {}: not a file; leave out --output for standard output",
                 path_on_one_line(&to)
             )));
         }

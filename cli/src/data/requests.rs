@@ -31,7 +31,8 @@ type Writes = JoinSet<(Bytes, Result<Version, Error>)>;
 /// Dumps all keys of a store, and returns their number.
 pub(super) async fn dump(common: &Common, output: &mut Output) -> Result<u64, Failure> {
     notice(
-        "through a broker: without fencing tokens and expiries; concurrent writes may or may not be in the dump",
+        "dumping through a broker: the dump contains neither fencing tokens nor expiries; \
+         concurrent writes may or may not be in it",
     );
     let store = connection::store(common)?;
     let header = Header { source: Source::Requests, issued: None, keys: None };
@@ -76,10 +77,10 @@ pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u6
     let mut dump = restore::open(file, None).await?;
     notice(match dump.header().source {
         Source::Requests => {
-            "through a broker: keys get new versions; the dump has no fencing tokens and no expiries, and all keys become \
-             durable"
+            "restoring through a broker: keys get new versions; the dump contains neither fencing \
+             tokens nor expiries, and all keys become durable"
         }
-        _ => "through a broker: keys get new versions and no fencing tokens",
+        _ => "restoring through a broker: keys get new versions and no fencing tokens",
     });
     let makes_all_durable = dump.header().makes_all_keys_durable();
     let store = connection::store(common)?;
@@ -90,7 +91,7 @@ pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u6
         let entries = match dump.next().await {
             Ok(Some(entries)) => entries,
             Ok(None) => break,
-            Err(error) => return Err(partly(error.into(), count)),
+            Err(error) => return Err(partial_failure(error.into(), count)),
         };
         for Entry { key, stored } in entries {
             progress.advance(1);
@@ -110,17 +111,18 @@ pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u6
             let set = set.into_future();
             writes.spawn(async move { (key, set.await) });
             while writes.len() >= READING_MAX {
-                count += settle(&mut writes).await.map_err(|failure| partly(failure, count))?;
+                count +=
+                    settle(&mut writes).await.map_err(|failure| partial_failure(failure, count))?;
             }
         }
     }
     while !writes.is_empty() {
-        count += settle(&mut writes).await.map_err(|failure| partly(failure, count))?;
+        count += settle(&mut writes).await.map_err(|failure| partial_failure(failure, count))?;
     }
     drop(progress);
     store.shutdown().await;
     if expired > 0 {
-        notice(format_args!("{expired} had expired and were left out"));
+        notice(format_args!("skipped {}: expired", super::keys(expired)));
     }
     Ok(count)
 }
@@ -131,13 +133,13 @@ async fn settle(writes: &mut Writes) -> Result<u64, Failure> {
     let (key, set) = written.map_err(Failure::system)?;
     match set {
         Ok(_) => Ok(1),
-        Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => Err(of_key(&key, error)),
+        Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => Err(key_failure(&key, error)),
         Err(error) => Err(failure(error)),
     }
 }
 
 /// The error of one key; others may succeed.
-fn of_key(key: &[u8], error: Error) -> Failure {
+fn key_failure(key: &[u8], error: Error) -> Failure {
     let is_fenced = matches!(
         error,
         Error::Refused {
@@ -147,7 +149,8 @@ fn of_key(key: &[u8], error: Error) -> Failure {
     );
     let advice = match is_fenced {
         true => {
-            "; it is fenced there, and requests cannot restore fencing tokens: use `data restore DIR`"
+            "; the key is fenced in the store, and requests cannot restore fencing tokens: use \
+             `data restore DIR`"
         }
         false => "",
     };
@@ -165,7 +168,7 @@ fn failure(error: Error) -> Failure {
 }
 
 /// An error after some keys were set.
-fn partly(failure: Failure, count: u64) -> Failure {
+fn partial_failure(failure: Failure, count: u64) -> Failure {
     let text = |text| {
         format!("{text}; at least {count} keys were set; correct the cause and run this again")
     };

@@ -13,15 +13,17 @@ use crate::output::{self, notice};
 use crate::progress::Progress;
 
 pub(super) async fn run(args: Restore) -> Result<ExitCode, Failure> {
-    let Restore { first, file, allow_future_versions, through } = args;
-    let (count, done) = match (through.common(), first, file) {
-        (Some(_), Some(first), _) if first.is_dir() => return Err(super::both(&first)),
-        (Some(_), Some(first), Some(_)) => return Err(super::both(&first)),
+    let Restore { first, file, allow_future_versions, store } = args;
+    let (count, done) = match (store.common(), first, file) {
+        (Some(_), Some(first), _) if first.is_dir() => {
+            return Err(super::directory_and_broker(&first));
+        }
+        (Some(_), Some(first), Some(_)) => return Err(super::directory_and_broker(&first)),
         (Some(common), file, _) => (requests::restore(&common, file).await?, "set"),
         (None, Some(dir), file) => {
             (restore_directory(&dir, file, allow_future_versions).await?, "restored")
         }
-        (None, None, _) => return Err(super::neither()),
+        (None, None, _) => return Err(super::no_source()),
     };
     output::raw(format!("{done} {}\n", keys(count)).as_bytes())?;
     Ok(ExitCode::SUCCESS)
@@ -38,7 +40,8 @@ async fn restore_directory(
     let mut dump = open(file, now).await?;
     if dump.header().makes_all_keys_durable() {
         notice(
-            "the dump was made through a broker: without fencing tokens and expiries, and all keys become durable",
+            "the dump was made through a broker: it contains neither fencing tokens nor expiries, \
+             and all keys become durable",
         );
     }
     let progress = Progress::keys("restoring", dump.header().keys.unwrap_or(0));

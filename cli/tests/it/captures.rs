@@ -8,10 +8,10 @@ use statestore_proto::store::StoreConfig;
 use statestore_testkit::process::HANGS;
 use tokio::time::Instant;
 
-use crate::own_broker::{Own, Scratch};
+use crate::embedded_broker::{EmbeddedStore, Scratch};
 use crate::process::{Ended, run, statestore};
 
-const SECRET: &str = "a value that nobody is to see";
+const SECRET: &str = "a value that must not be shown";
 
 /// A directory that is removed when the test ends.
 struct Kept(Scratch);
@@ -27,8 +27,8 @@ fn replay(file: &Scratch, options: &[&str]) -> Ended {
 }
 
 /// Sends requests of several clients. Some requests are invalid.
-fn work(own: &Own) {
-    let run = |arguments: &[&str]| run(&mut own.command("mqtt", arguments));
+fn work(server: &EmbeddedStore) {
+    let run = |arguments: &[&str]| run(&mut server.command("mqtt", arguments));
     run(&["set", "k", SECRET, "--persist"]).version();
     run(&["set", "k", "other", "--nx"]).is(1, "");
     run(&["get", "k"]).is(0, SECRET);
@@ -39,9 +39,9 @@ fn work(own: &Own) {
     run(&["set", "kept", SECRET, "--persist"]).version();
 }
 
-fn stop(own: Own) {
-    own.store.signal("-TERM");
-    let ended = own.store.end();
+fn stop(server: EmbeddedStore) {
+    server.store.signal("-TERM");
+    let ended = server.store.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
@@ -55,30 +55,30 @@ fn replay_repeats_the_captured_run() {
     let directory = Kept(Scratch::new("captured-data"));
     let data = directory.0.path();
     let (first, second) = (Scratch::new("first.rec"), Scratch::new("second.rec"));
-    let own = Own::start(&["--data-dir", data, "--capture", first.path()]);
-    work(&own);
+    let server = EmbeddedStore::start(&["--data-dir", data, "--capture", first.path()]);
+    work(&server);
     // A capture to an existing file would destroy the earlier capture.
     let mut again = statestore();
     again.args(["serve", "--listen", "127.0.0.1:0", "--capture", first.path()]);
     run(&mut again).fails(2, &["exists", "use another name"]);
-    stop(own);
+    stop(server);
     let mode = fs::metadata(first.path()).expect("the file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    assert!(holds(&first, SECRET), "it is all there");
+    assert!(holds(&first, SECRET), "the capture contains the values");
     let played = replay(&first, &[]);
     assert_eq!(played.code, Some(0), "{played:?}");
     assert!(played.text().ends_with("the end: the store has ended\nno difference\n"), "{played:?}");
 
     // The next store loads the data of the first one and is killed.
-    let own = Own::start(&["--data-dir", data, "--capture", second.path()]);
-    run(&mut own.command("mqtt", &["get", "kept"])).is(0, SECRET);
+    let server = EmbeddedStore::start(&["--data-dir", data, "--capture", second.path()]);
+    run(&mut server.command("mqtt", &["get", "kept"])).is(0, SECRET);
     // A thread writes the capture, so the file may be complete a little later.
     let waiting = Instant::now();
     while !holds(&second, SECRET) {
-        assert!(waiting.elapsed() < HANGS, "it is never written");
+        assert!(waiting.elapsed() < HANGS, "the capture is not written in time");
         std::thread::yield_now();
     }
-    own.store.kill();
+    server.store.kill();
     let played = replay(&second, &["--output", "json"]);
     assert_eq!(played.code, Some(0), "{played:?}");
     let report = played.json();
@@ -92,13 +92,14 @@ fn redacted_capture_contains_no_values() {
     let (plain, redacted, copy) =
         (Scratch::new("plain.rec"), Scratch::new("redacted.rec"), Scratch::new("copy.rec"));
     for (file, options) in [(&plain, &[][..]), (&redacted, &["--capture-redacted"])] {
-        let own =
-            Own::start(&[&["--explain-refusals", "--capture", file.path()], options].concat());
-        work(&own);
-        stop(own);
+        let server = EmbeddedStore::start(
+            &[&["--explain-refusals", "--capture", file.path()], options].concat(),
+        );
+        work(&server);
+        stop(server);
     }
     assert!(holds(&plain, SECRET) && !holds(&redacted, SECRET));
-    assert!(holds(&redacted, "leased"), "keys stay");
+    assert!(holds(&redacted, "leased"), "keys are not replaced");
     replay(&plain, &["--redact", copy.path()]);
     assert!(!holds(&copy, SECRET));
     for file in [&plain, &redacted, &copy] {
@@ -125,11 +126,11 @@ fn replay_does_not_need_the_policy() {
       - {method: ReadWrite, keys: [k]}
 "#;
     fs::write(policy.path(), rules).expect("a file");
-    let own = Own::start(&["--policy", policy.path(), "--capture", file.path()]);
-    run(&mut own.command("mqtt", &["set", "k", "v", "--client-id", "ann"])).version();
-    run(&mut own.command("mqtt", &["set", "other", "v", "--client-id", "ann"]))
+    let server = EmbeddedStore::start(&["--policy", policy.path(), "--capture", file.path()]);
+    run(&mut server.command("mqtt", &["set", "k", "v", "--client-id", "ann"])).version();
+    run(&mut server.command("mqtt", &["set", "other", "v", "--client-id", "ann"]))
         .fails(2, &["not authorized"]);
-    stop(own);
+    stop(server);
     let played = replay(&file, &[]);
     assert_eq!(played.code, Some(0), "{played:?}");
 }
@@ -137,9 +138,9 @@ fn replay_does_not_need_the_policy() {
 #[test]
 fn capture_ends_at_its_size_limit() {
     let file = Scratch::new("short.rec");
-    let own = Own::start(&["--capture", file.path(), "--capture-max-bytes", "2000"]);
-    work(&own);
-    stop(own);
+    let server = EmbeddedStore::start(&["--capture", file.path(), "--capture-max-bytes", "2000"]);
+    work(&server);
+    stop(server);
     assert!(fs::metadata(file.path()).expect("the file").len() < 2_200);
     let played = replay(&file, &[]);
     assert_eq!(played.code, Some(0), "{played:?}");
@@ -156,9 +157,9 @@ fn split(capture: &[u8]) -> (&[u8], &[u8]) {
 #[test]
 fn replay_reports_differences() {
     let file = Scratch::new("differs.rec");
-    let own = Own::start(&["--capture", file.path()]);
-    run(&mut own.command("mqtt", &["set", "k", "v", "--fencing-token", "1:0:x"])).version();
-    stop(own);
+    let server = EmbeddedStore::start(&["--capture", file.path()]);
+    run(&mut server.command("mqtt", &["set", "k", "v", "--fencing-token", "1:0:x"])).version();
+    stop(server);
     let mut other = CapturedStore::capturing(StoreConfig::new(7).incarnation(1), None);
     let other = other.take_capture();
     let capture = fs::read(file.path()).expect("the capture");

@@ -1,9 +1,9 @@
-//! `certificates`: what it creates starts a server and connects a client.
+//! `certificates`: the created files start a server and connect a client.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::own_broker::{Own, Scratch};
+use crate::embedded_broker::{EmbeddedStore, Scratch};
 use crate::process::{run, statestore};
 
 #[test]
@@ -26,18 +26,18 @@ fn created_certificates_start_a_server_and_connect_a_client() {
         words.collect::<Vec<_>>()
     };
     let serve = line("statestore serve");
-    // `Own` replaces the first two words by a free port.
+    // `EmbeddedStore` replaces the first two words by a free port.
     assert_eq!(serve[..2], ["--listen-tls", "127.0.0.1:8883"]);
     let options: Vec<&str> = serve.iter().skip(2).map(|word| &**word).collect();
-    let own = Own::start(&options);
-    let doctor = line("statestore doctor").join(" ").replace(":8883", &format!(":{}", own.port));
+    let server = EmbeddedStore::start(&options);
+    let doctor = line("statestore doctor").join(" ").replace(":8883", &format!(":{}", server.port));
     let doctor: Vec<&str> = doctor.split(' ').collect();
     let checked = run(statestore().arg("doctor").args(&doctor));
     assert!(checked.text().contains("no problem found"), "{checked:?}");
 
     let (ca, cert, key) = (path("ca.pem"), path("lamp.pem"), path("lamp.key"));
     for host in ["localhost", "127.0.0.1", "[::1]"] {
-        let url = format!("mqtts://{host}:{}", own.port);
+        let url = format!("mqtts://{host}:{}", server.port);
         let mut get = statestore();
         get.args(["set", "k", "v", "--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key]);
         let ended = run(get.args(["--timeout", "5s", "--broker", &url]));
@@ -46,7 +46,7 @@ fn created_certificates_start_a_server_and_connect_a_client() {
         assert!(!ended.err.contains("certificate"), "{host}: {ended:?}");
     }
     let with = |tls: &[&str]| {
-        let mut get = own.command("mqtts", &["get", "k", "--tls-ca", &ca]);
+        let mut get = server.command("mqtts", &["get", "k", "--tls-ca", &ca]);
         run(get.args(tls))
     };
     with(&[]).fails(3, &["requires a client certificate", "set --tls-cert and --tls-key"]);

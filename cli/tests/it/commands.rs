@@ -4,22 +4,22 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::place::{Form, everywhere, test_name};
+use crate::deployment::{Mode, in_each_mode, test_name};
 use crate::process::{run, statestore};
 
-everywhere!(
+in_each_mode!(
     set_get_and_del_change_one_key,
     every_result_has_a_json_form,
-    any_bytes_go_through_a_file_and_standard_input,
+    values_from_files_and_standard_input_are_unchanged,
     empty_value_differs_from_absence,
-    numbers_below_zero_are_values,
+    negative_number_is_a_value,
     conditional_set_respects_its_condition,
     keys_are_listed,
     bench_measures_and_cleans_up,
 );
 
-fn set_get_and_del_change_one_key(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn set_get_and_del_change_one_key(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     here.run(&["get", "k"]).is(1, "");
     let first = here.run(&["set", "k", "21"]).version();
     assert!(first.ends_with(":StateStore"), "{first:?}");
@@ -35,37 +35,40 @@ fn set_get_and_del_change_one_key(form: Form) {
     here.run(&["get", "k"]).is(1, "");
 }
 
-fn every_result_has_a_json_form(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
-    let told = |arguments: &[&str]| {
+fn every_result_has_a_json_form(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
+    let run_json = |arguments: &[&str]| {
         let ended = here.run(&[arguments, &["--output", "json"]].concat());
         (ended.code, ended.json())
     };
-    assert_eq!(told(&["get", "k"]), (Some(1), json!({"result": "absent", "key": "k"})));
-    let (code, done) = told(&["set", "k", "a\nb"]);
+    assert_eq!(run_json(&["get", "k"]), (Some(1), json!({"result": "absent", "key": "k"})));
+    let (code, done) = run_json(&["set", "k", "a\nb"]);
     let version = done["version"].clone();
     assert_eq!(code, Some(0));
     assert_eq!(done, json!({"result": "done", "key": "k", "version": version}));
     assert!(version.as_str().is_some_and(|text| text.ends_with(":StateStore")), "{version}");
     let found = json!({"result": "found", "key": "k", "value": "a\nb", "version": version});
-    assert_eq!(told(&["get", "k"]), (Some(0), found));
+    assert_eq!(run_json(&["get", "k"]), (Some(0), found));
     let refused = (Some(1), json!({"result": "not applied", "key": "k"}));
-    assert_eq!(told(&["set", "k", "v", "--nx"]).0, Some(1));
-    assert_eq!(told(&["set", "k", "v", "--nx"]).1["result"], "not applied");
-    assert_eq!(told(&["vdel", "k", "v"]), refused);
-    assert_eq!(told(&["vdel", "k", "a\nb"]), (Some(0), json!({"result": "removed", "key": "k"})));
-    assert_eq!(told(&["vdel", "k", "v"]), (Some(1), json!({"result": "absent", "key": "k"})));
-    assert_eq!(told(&["del", "k"]), (Some(1), json!({"result": "absent", "key": "k"})));
+    assert_eq!(run_json(&["set", "k", "v", "--nx"]).0, Some(1));
+    assert_eq!(run_json(&["set", "k", "v", "--nx"]).1["result"], "not applied");
+    assert_eq!(run_json(&["vdel", "k", "v"]), refused);
+    assert_eq!(
+        run_json(&["vdel", "k", "a\nb"]),
+        (Some(0), json!({"result": "removed", "key": "k"}))
+    );
+    assert_eq!(run_json(&["vdel", "k", "v"]), (Some(1), json!({"result": "absent", "key": "k"})));
+    assert_eq!(run_json(&["del", "k"]), (Some(1), json!({"result": "absent", "key": "k"})));
 
     let bytes = here.run_with_input(&["set", "k", "--file", "-"], &[0xff, 0]);
     assert_eq!(bytes.code, Some(0));
-    let found = told(&["get", "k"]).1;
+    let found = run_json(&["get", "k"]).1;
     assert_eq!((&found["value_base64"], &found["value"]), (&json!("/wA="), &json!(null)));
-    assert_eq!(told(&["del", "k"]), (Some(0), json!({"result": "removed", "key": "k"})));
+    assert_eq!(run_json(&["del", "k"]), (Some(0), json!({"result": "removed", "key": "k"})));
 }
 
-fn keys_are_listed(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn keys_are_listed(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     here.run(&["keys", "*"]).is(1, "");
     for key in ["rooms/2", "rooms/1", "line\nfeed", "z"] {
         here.run(&["set", key, &format!("of {key}")]).version();
@@ -92,13 +95,13 @@ fn keys_are_listed(form: Form) {
     let lines = |tail: &str| many.iter().map(|key| format!("{key}{tail}\n")).collect::<String>();
     here.run(&["keys", "many/*"]).is(0, &lines(""));
     here.run(&["keys", "many/*", "--values"]).is(0, &lines("\tv"));
-    here.run(&["keys", &"?".repeat(40_000)]).fails(2, &["longer than the longest key"]);
+    here.run(&["keys", &"?".repeat(40_000)]).fails(2, &["the pattern is too long"]);
     here.run(&["keys", "rooms/["]).fails(2, &["invalid pattern", "[*]"]);
     here.run(&["keys", ""]).fails(2, &["the pattern is empty"]);
 }
 
-fn any_bytes_go_through_a_file_and_standard_input(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn values_from_files_and_standard_input_are_unchanged(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let bytes: Vec<u8> = (0..=255).cycle().take(65_000).collect();
     here.run_with_input(&["set", "blob", "--file", "-"], &bytes).version();
     assert_eq!(here.run(&["get", "blob"]).out, bytes);
@@ -115,8 +118,8 @@ fn any_bytes_go_through_a_file_and_standard_input(form: Form) {
     here.run(&["get", "blob"]).is(1, "");
 }
 
-fn empty_value_differs_from_absence(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn empty_value_differs_from_absence(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     here.run(&["set", "k", ""]).version();
     here.run(&["get", "k"]).is(0, "");
     assert_eq!(here.run(&["get", "k", "--output", "json"]).json()["value"], "");
@@ -124,8 +127,8 @@ fn empty_value_differs_from_absence(form: Form) {
     here.run(&["get", "k"]).is(1, "");
 }
 
-fn numbers_below_zero_are_values(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn negative_number_is_a_value(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     here.run(&["set", "thermostat", "-5.5"]).version();
     here.run(&["get", "thermostat"]).is(0, "-5.5");
     here.run(&["vdel", "thermostat", "-5.5"]).is(0, "");
@@ -134,21 +137,21 @@ fn numbers_below_zero_are_values(form: Form) {
     here.run(&["set", "thermostat", "--nxx"]).fails(2, &["--nxx", "--help"]);
 }
 
-fn conditional_set_respects_its_condition(form: Form) {
-    let Some(here) = form.start(&["--node-id", "edge-1"]) else { return };
+fn conditional_set_respects_its_condition(mode: Mode) {
+    let Some(here) = mode.start(&["--node-id", "edge-1"]) else { return };
     let first = here.run(&["set", "lock", "me", "--nex", "--px", "60s"]).version();
     assert_eq!(first.rsplit(':').next(), Some("edge-1"));
     here.run(&["set", "lock", "you", "--nex", "--px", "60s"]).is(1, "");
     here.run(&["set", "lock", "me", "--nx"]).is(1, "");
     let second = here.run(&["set", "lock", "me", "--nex", "--px", "60s"]).version();
-    assert_ne!(first, second, "a renewal has a version of its own");
+    assert_ne!(first, second, "a renewal has a new version");
     here.run(&["get", "lock"]).is(0, "me");
     here.run(&["set", "other", "me", "--nx", "--persist"]).version();
     here.run(&["set", "lock", "me", "--nx", "--nex"]).fails(2, &["--nx", "--nex"]);
 }
 
-fn bench_measures_and_cleans_up(form: Form) {
-    let Some(here) = form.start(&["--max-keys", "101", "--client-quota-percent", "100"]) else {
+fn bench_measures_and_cleans_up(mode: Mode) {
+    let Some(here) = mode.start(&["--max-keys", "101", "--client-quota-percent", "100"]) else {
         return;
     };
     here.run(&["set", "mine", "v"]).version();

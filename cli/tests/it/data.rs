@@ -1,7 +1,7 @@
 //! The data directory of a store: dump, restore, check and compaction.
 
-mod kept;
 mod paths;
+mod persistence;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,10 +16,10 @@ use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_sqlite::{Reader, SqliteJournal};
 use statestore_tokio::service::{Commit, Journal as _};
 
-use crate::place::{Form, everywhere};
+use crate::deployment::{Mode, in_each_mode};
 use crate::process::{Ended, Running, run, run_with_input, statestore};
 
-everywhere!(keys_are_dumped_and_restored_through_a_broker);
+in_each_mode!(keys_are_dumped_and_restored_through_a_broker);
 
 const STARTED: u64 = 1_700_000_000_000;
 
@@ -118,7 +118,7 @@ fn commit(journal: &mut SqliteJournal, records: Vec<Record>) {
 }
 
 /// Creates a directory as a store leaves it.
-fn made(dir: &Path, records: Vec<Record>) {
+fn create_directory(dir: &Path, records: Vec<Record>) {
     let mut journal = SqliteJournal::open(dir).unwrap();
     records.into_iter().for_each(|record| commit(&mut journal, vec![record]));
 }
@@ -150,7 +150,7 @@ fn dump(dir: &Path) -> Vec<u8> {
 fn restored_directory_equals_the_dumped_one() {
     let scratch = Scratch::new();
     let (one, two, three) = (scratch.path("one"), scratch.path("two"), scratch.path("three"));
-    made(&one, records());
+    create_directory(&one, records());
     let dumped = dump(&one);
     assert_eq!(dumped.iter().filter(|byte| **byte == b'\n').count(), 7);
 
@@ -171,9 +171,9 @@ fn restored_directory_equals_the_dumped_one() {
     // Registrations are not dumped.
     let mut expected = restored(&one);
     expected.retain(|record| !matches!(record, Record::Registered { .. }));
-    assert_eq!(expected.len(), 7, "with the greatest version");
+    assert_eq!(expected.len(), 7, "including the greatest version");
     assert_eq!(restored(&two), expected);
-    assert_eq!(scratch.names(), ["keys.jsonl", "one", "three", "two"], "and nothing beside");
+    assert_eq!(scratch.names(), ["keys.jsonl", "one", "three", "two"], "and no other file");
 
     run(data("restore", &two).arg(&file)).fails(2, &["two is not empty", "does not exist yet"]);
     run(data("dump", &one).arg("--output").arg(&three)).fails(2, &["not a file", "--output"]);
@@ -183,7 +183,7 @@ fn restored_directory_equals_the_dumped_one() {
 fn check_prints_the_contents() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
-    made(&dir, records());
+    create_directory(&dir, records());
     let ended = run(&mut data("check", &dir));
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for line in [
@@ -212,7 +212,7 @@ fn other_directory_is_rejected() {
         run(&mut data(verb, &file)).fails(2, &["file is not a directory"]);
     }
     assert_eq!(scratch.names(), ["empty", "file"]);
-    assert_eq!(fs::read_dir(&empty).unwrap().count(), 0, "nothing is made");
+    assert_eq!(fs::read_dir(&empty).unwrap().count(), 0, "no file is created");
 }
 
 /// A changed bit in the log must not be mistaken for an earlier end of the log.
@@ -220,7 +220,7 @@ fn other_directory_is_rejected() {
 fn damaged_directory_is_rejected() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
-    made(&dir, records());
+    create_directory(&dir, records());
     // The committed records are in the file.
     fs::write(dir.join("records.db-wal"), b"").unwrap();
     for verb in ["check", "dump", "compact"] {
@@ -230,7 +230,7 @@ fn damaged_directory_is_rejected() {
     }
     let output = scratch.path("keys.jsonl");
     run(data("dump", &dir).arg("--output").arg(&output)).fails(2, &["was acknowledged"]);
-    assert_eq!(scratch.names(), ["dir"], "no dump of a part");
+    assert_eq!(scratch.names(), ["dir"], "no partial dump");
 }
 
 /// Other processes can read a directory in use, but not write it.
@@ -238,7 +238,7 @@ fn damaged_directory_is_rejected() {
 fn directory_in_use_is_read_and_not_written() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
-    made(&dir, records());
+    create_directory(&dir, records());
     let dumped = dump(&dir);
     let mut journal = SqliteJournal::open(&dir).unwrap();
     let own = std::process::id().to_string();
@@ -246,7 +246,7 @@ fn directory_in_use_is_read_and_not_written() {
     assert_eq!(dump(&dir), dumped);
     assert_eq!(run(&mut data("check", &dir)).code, Some(0));
     commit(&mut journal, vec![put(b"more", b"v", 90)]);
-    assert_ne!(dump(&dir), dumped, "what was committed meanwhile is there");
+    assert_ne!(dump(&dir), dumped, "the dump contains the later commit");
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn compacted_directory_has_the_same_contents() {
     let dir = scratch.path("dir");
     let mut all = records();
     all.extend((10..400).map(|counter| put(b"often", &[b'v'; 1000], counter)));
-    made(&dir, all);
+    create_directory(&dir, all);
     let before = restored(&dir);
     let watched = |dir: &Path| {
         let records = Reader::open(dir).unwrap().flat_map(Result::unwrap);
@@ -264,8 +264,8 @@ fn compacted_directory_has_the_same_contents() {
     let registrations = watched(&dir);
     let ended = run(&mut data("compact", &dir));
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let told = ended.text();
-    assert!(told.starts_with("a store reads ") && told.contains(" KiB instead of 39"), "{told}");
+    let text = ended.text();
+    assert!(text.starts_with("a store reads ") && text.contains(" KiB instead of 39"), "{text}");
     assert_eq!(watched(&dir), registrations);
     let status = Reader::open(&dir).unwrap().status();
     assert!(status.snapshot.is_some_and(|snapshot| snapshot.bytes < 4_000), "{status:?}");
@@ -307,7 +307,7 @@ fn compaction_keeps_the_last_value_of_any_node() {
         let (key, value) = (Box::from(*b"k"), Box::from(*b"v"));
         let (fencing_token, expires) = (None, None);
         let last = Record::Put { key, value, version, fencing_token, expires, persist: true };
-        made(&found, vec![last]);
+        create_directory(&found, vec![last]);
         for (dir, keys) in [(&restored, 2), (&found, 1)] {
             assert_eq!(run(&mut data("compact", dir)).code, Some(0));
             let dumped = String::from_utf8(dump(dir)).unwrap();
@@ -435,8 +435,8 @@ fn version_more_than_a_day_ahead_of_the_clock_is_rejected_unless_allowed() {
     }
 }
 
-fn keys_are_dumped_and_restored_through_a_broker(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn keys_are_dumped_and_restored_through_a_broker(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let scratch = Scratch::new();
     let broker = ["--broker", &here.url()];
     let data = |verb: &str| {
@@ -449,7 +449,7 @@ fn keys_are_dumped_and_restored_through_a_broker(form: Form) {
     let file = scratch.path("keys.jsonl");
     let ended = run(data("dump").arg("--output").arg(&file));
     ended.is(0, "");
-    assert!(ended.err.contains("without fencing tokens and expiries"), "{ended:?}");
+    assert!(ended.err.contains("neither fencing tokens nor expiries"), "{ended:?}");
     let dumped = fs::read_to_string(&file).unwrap();
     let second = format!(r#"{{"key":"rooms/2","value_base64":"AP8=","version":"{version}"}}"#);
     assert!(dumped.contains(&second) && dumped.lines().count() == 3, "{dumped}");
@@ -466,7 +466,7 @@ fn keys_are_dumped_and_restored_through_a_broker(form: Form) {
     let dir = scratch.path("dir");
     let ended = run(statestore().args(["data", "restore"]).args([&dir, &file]));
     ended.is(0, "restored 2 keys\n");
-    assert!(ended.err.contains("without fencing tokens and expiries"), "{ended:?}");
+    assert!(ended.err.contains("neither fencing tokens nor expiries"), "{ended:?}");
     let is_kept = |record: &Record| matches!(record, Record::Put { persist: true, .. });
     assert_eq!(restored(&dir).iter().filter(|record| is_kept(record)).count(), 2);
     let past = format!(
@@ -476,13 +476,13 @@ fn keys_are_dumped_and_restored_through_a_broker(form: Form) {
     ) + r#"{"key":"short","value":"v","version":"1:0:n","expires":{"at":1,"after":1,"lease":true}}"#;
     let ended = run_with_input(&mut data("restore"), past.as_bytes());
     ended.is(0, "set 2 keys\n");
-    assert!(ended.err.contains("1 had expired"), "{ended:?}");
+    assert!(ended.err.contains("skipped 1 key: expired"), "{ended:?}");
     here.run(&["get", "past"]).is(1, "");
     here.run(&["get", "lease"]).is(0, "v");
     here.run(&["get", "short"]).is(1, "");
 
-    let nobody = ["data", "dump", "--broker", "mqtt://127.0.0.1:1", "--timeout", "200ms"];
-    run(statestore().args(nobody)).fails(3, &["--broker"]);
+    let unreachable = ["data", "dump", "--broker", "mqtt://127.0.0.1:1", "--timeout", "200ms"];
+    run(statestore().args(unreachable)).fails(3, &["--broker"]);
 }
 
 /// A dump of a running store can be restored, and another store continues with it.
@@ -492,7 +492,7 @@ fn another_store_continues_with_a_dump() {
     let (one, two) = (scratch.path("one"), scratch.path("two"));
     let start = |dir: &Path| {
         let options = ["--data-dir", dir.to_str().unwrap()];
-        Form::Embedded.start(&options).expect("it needs nothing else")
+        Mode::Embedded.start(&options).expect("it needs nothing else")
     };
     let here = start(&one);
     let version = here.run(&["set", "kept", "v", "--persist"]).version();
@@ -517,8 +517,8 @@ fn directory_or_broker_is_required() {
     for (line, hint) in [
         ("dump", "DIR"),
         ("restore", "DIR"),
-        ("dump dir --broker mqtt://h", "choose one"),
-        ("restore dir file --broker mqtt://h", "choose one"),
+        ("dump dir --broker mqtt://h", "both a directory, dir, and --broker"),
+        ("restore dir file --broker mqtt://h", "both a directory, dir, and --broker"),
         ("check", "DIR"),
         ("compact", "DIR"),
     ] {

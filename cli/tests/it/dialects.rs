@@ -4,12 +4,12 @@ use bytes::Bytes;
 use statestore_testkit::wire::packets::{Publish, Qos};
 use statestore_testkit::wire::raw::{Ask, Raw, array, notification_topic, property};
 
-use crate::place::{Form, Place, everywhere};
+use crate::deployment::{Deployment, Mode, in_each_mode};
 
-everywhere!(
-    each_requester_is_answered_in_its_own_dialect,
-    the_dialect_can_be_pinned,
-    notifications_are_exact,
+in_each_mode!(
+    response_has_the_dialect_of_its_request,
+    pinned_dialect_is_used_for_all_clients,
+    notifications_match_byte_for_byte,
     registration_belongs_to_client_and_key,
 );
 
@@ -45,16 +45,16 @@ enum Stamp {
 /// Asserts that a publish matches exactly, and returns its version.
 #[track_caller]
 fn is_exactly(
-    told: &Publish,
+    packet: &Publish,
     topic: &str,
     correlation: Option<&[u8]>,
     payload: &[u8],
     stamp: Option<&str>,
 ) {
-    assert_eq!(told.payload.escape_ascii().to_string(), payload.escape_ascii().to_string());
-    assert_eq!(told.topic, topic.as_bytes());
-    assert_eq!((told.qos, told.retain, told.dup), (Qos::AtLeastOnce, false, false));
-    let properties = told.properties.clone().expect("properties");
+    assert_eq!(packet.payload.escape_ascii().to_string(), payload.escape_ascii().to_string());
+    assert_eq!(packet.topic, topic.as_bytes());
+    assert_eq!((packet.qos, packet.retain, packet.dup), (Qos::AtLeastOnce, false, false));
+    let properties = packet.properties.clone().expect("properties");
     let mut expected: Vec<(String, String)> = Vec::new();
     expected.extend(stamp.map(|stamp| ("__ts".into(), stamp.into())));
     expected.extend(correlation.map(|_| ("__stat".into(), "200".into())));
@@ -131,7 +131,7 @@ fn round(raw: &mut Raw, id: &str, ask: AskIn, forms: Forms, last: &mut String) {
     case(&[b"GET", b""], b"-ERR the key length is zero\r\n", Stamp::None);
 }
 
-fn rounds(here: &Place, forms: [Forms; 2]) {
+fn rounds(here: &Deployment, forms: [Forms; 2]) {
     let (id, mut last) = ("client-id1", "0:0:StateStore".to_owned());
     let mut raw = here.raw(id);
     // The response topics that deployed clients use work like the recommended one.
@@ -146,14 +146,14 @@ fn rounds(here: &Place, forms: [Forms; 2]) {
     assert!(raw.hears_nothing_more());
 }
 
-fn each_requester_is_answered_in_its_own_dialect(form: Form) {
-    let Some(here) = form.start(&["--dialect", "auto"]) else { return };
+fn response_has_the_dialect_of_its_request(mode: Mode) {
+    let Some(here) = mode.start(&["--dialect", "auto"]) else { return };
     rounds(&here, REQUESTERS.map(|(_, forms)| forms));
 }
 
-fn the_dialect_can_be_pinned(form: Form) {
+fn pinned_dialect_is_used_for_all_clients(mode: Mode) {
     for (option, forms) in [("spec", PAGE), ("deployed", DEPLOYED)] {
-        let Some(here) = form.start(&["--dialect", option]) else { return };
+        let Some(here) = mode.start(&["--dialect", option]) else { return };
         rounds(&here, [forms; 2]);
         let mut raw = here.raw("watcher");
         for ask in REQUESTERS.map(|(ask, _)| ask) {
@@ -166,14 +166,14 @@ fn the_dialect_can_be_pinned(form: Form) {
     }
 }
 
-fn notifications_are_exact(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn notifications_match_byte_for_byte(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let mut writer = here.raw("writer");
     let key = b"SOME\r\nKEY";
     for (at, (ask, forms)) in REQUESTERS.into_iter().enumerate() {
         // The embedded broker rejects a slash in a client id.
         let other =
-            if form.has_broker_apart() { "other/client \u{fc}" } else { "other client \u{fc}" };
+            if mode.has_external_broker() { "other/client \u{fc}" } else { "other client \u{fc}" };
         let id = ["client-id1", other][at];
         let (mut raw, mut last) = (here.raw(id), "0:0:StateStore".to_owned());
         exchange(
@@ -184,11 +184,11 @@ fn notifications_are_exact(form: Form) {
             &mut last,
         );
         let topic = notification_topic(id, Some(key));
-        let mut step = |elements: &[&[u8]], reply: &[u8], stamp: Stamp, told: Option<&[u8]>| {
+        let mut step = |elements: &[&[u8]], reply: &[u8], stamp: Stamp, packet: Option<&[u8]>| {
             let ask = Ask::page("writer", array(elements));
             exchange(&mut writer, &ask, reply, stamp, &mut last);
-            if let Some(told) = told {
-                is_exactly(&raw.notification(), &topic, None, told, Some(&last));
+            if let Some(packet) = packet {
+                is_exactly(&raw.notification(), &topic, None, packet, Some(&last));
             }
         };
         let set = b"*4\r\n$6\r\nNOTIFY\r\n$3\r\nSET\r\n$5\r\nVALUE\r\n$2\r\n\r\n\r\n";
@@ -216,8 +216,8 @@ fn notifications_are_exact(form: Form) {
     }
 }
 
-fn registration_belongs_to_client_and_key(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn registration_belongs_to_client_and_key(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let (mut one, mut two) = (here.raw("one"), here.raw("two"));
     // The last registration of a key counts, with its dialect.
     one.answer(&Ask::deployed("one", array(&[b"KEYNOTIFY", b"k"])));

@@ -9,11 +9,11 @@ use statestore_testkit::credentials::Certificates;
 use statestore_testkit::process::Port;
 use statestore_testkit::wire::raw::{REQUEST, Raw, array, notification_topic, property, unix_ms};
 
-use crate::own_broker::{Own, Scratch};
-use crate::place::{Form, everywhere, test_name};
+use crate::deployment::{Mode, in_each_mode, test_name};
+use crate::embedded_broker::{EmbeddedStore, Scratch};
 use crate::process::{Running, run, run_with_input, statestore};
 
-everywhere!(doctor_finds_no_problem_with_a_working_store, read_only_doctor_writes_nothing);
+in_each_mode!(doctor_finds_no_problem_with_a_working_store, read_only_doctor_writes_nothing);
 
 /// The report of one run of doctor.
 struct Report {
@@ -43,7 +43,7 @@ impl Report {
         assert!(remedy.contains(remedy_part), "{remedy_part:?} is not in {remedy:?}");
     }
 
-    /// Asserts that there is no problem. A warning about latency is accepted, since requests of a
+    /// Asserts that all checks pass. A warning about latency is accepted, since requests of a
     /// busy machine can take as long as delayed acknowledgements.
     #[track_caller]
     fn passes(&self) {
@@ -63,8 +63,8 @@ fn doctor(url: &str, options: &[&str]) -> Report {
     Report { code: ended.code, json: ended.json() }
 }
 
-fn doctor_finds_no_problem_with_a_working_store(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn doctor_finds_no_problem_with_a_working_store(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let report = doctor(&here.url(), &[]);
     report.passes();
     for check in
@@ -72,9 +72,9 @@ fn doctor_finds_no_problem_with_a_working_store(form: Form) {
     {
         assert_eq!(report.finding(check).0, "ok", "{:#}", report.json);
     }
-    let delivery = match form {
-        Form::Beside => "they arrive with a subscription",
-        Form::Embedded => "they arrive without a subscription",
+    let delivery = match mode {
+        Mode::External => "they arrive with a subscription",
+        Mode::Embedded => "they arrive without a subscription",
     };
     assert_eq!(report.finding("notifications"), ("ok", delivery, ""));
     assert!(report.finding("clock").1.contains("this machine's"));
@@ -91,8 +91,8 @@ fn doctor_finds_no_problem_with_a_working_store(form: Form) {
     assert_eq!(findings.count(), 16, "{printed:?}");
 }
 
-fn read_only_doctor_writes_nothing(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn read_only_doctor_writes_nothing(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let watch = here.spawn(&["watch", "other", "--output", "json"]);
     watch.json();
     let report = doctor(&here.url(), &["--read-only"]);
@@ -123,7 +123,7 @@ fn each_problem_of_tls_is_reported_with_its_remedy() {
     made.make_dated("old", "20200101000000Z", "20210101000000Z");
     let path = |name: &str| made.path(name).to_str().expect("text").to_owned();
     let (ca, cert, key) = (path("ca.pem"), path("broker.pem"), path("broker.key"));
-    let own = Own::start(&[
+    let server = EmbeddedStore::start(&[
         "--listen-tls-cert",
         &cert,
         "--listen-tls-key",
@@ -131,7 +131,7 @@ fn each_problem_of_tls_is_reported_with_its_remedy() {
         "--listen-tls-client-ca",
         &ca,
     ]);
-    let url = format!("mqtts://localhost:{}", own.port);
+    let url = format!("mqtts://localhost:{}", server.port);
     let (client, client_key) = (path("client.pem"), path("client.key"));
     let identity = ["--tls-ca", &ca, "--tls-cert", &client, "--tls-key", &client_key];
     let report = doctor(&url, &identity);
@@ -150,8 +150,8 @@ fn each_problem_of_tls_is_reported_with_its_remedy() {
     doctor(&elsewhere, &identity).fails(2, "tls", "is for localhost", "a name in the certificate");
     let plain = url.replace("mqtts", "mqtt");
     doctor(&plain, &[]).fails(2, "tls", "speaks TLS on this port", "mqtts://");
-    let own = Own::start(&[]);
-    let url = format!("mqtts://localhost:{}", own.port);
+    let server = EmbeddedStore::start(&[]);
+    let url = format!("mqtts://localhost:{}", server.port);
     doctor(&url, &["--tls-ca", &ca]).fails(2, "tls", "no TLS on this port", "mqtt://");
     // `serve` rejects its own certificate if it is expired.
     let lines = made.broker_lines().replace("broker.pem", "old.pem").replace("true", "false");
@@ -164,8 +164,8 @@ fn each_problem_of_tls_is_reported_with_its_remedy() {
 fn wrong_password_is_reported() {
     let users = Scratch::new("doctor-users");
     run_with_input(statestore().args(["passwd", users.path(), "ann"]), b"secret\n").is(0, "");
-    let own = Own::start(&["--password-file", users.path()]);
-    let url = format!("mqtt://127.0.0.1:{}", own.port);
+    let server = EmbeddedStore::start(&["--password-file", users.path()]);
+    let url = format!("mqtt://127.0.0.1:{}", server.port);
     let report = doctor(&url, &["--user", "ann", "--password", "wrong"]);
     report.fails(2, "login", "bad user name or password", "check --user");
     doctor(&url, &["--user", "ann", "--password", "secret"]).passes();
@@ -235,17 +235,27 @@ fn withheld_notifications_are_reported() {
 #[test]
 fn denied_keys_are_reported_for_reads_and_writes() {
     let policy = Scratch::new("doctor-policy.yaml");
-    let allowed = "rules:\n  - principals: {clientIds: [ann]}\n    brokerResources:\n      - method: Connect\n      - method: Publish\n        topics: [\"statestore/#\"]\n      - {method: Subscribe, topics: [\"clients/#\"]}\n    stateStoreResources:\n      - {method: Read, keys: [\"mine/*\"]}\n";
+    let allowed = r#"
+rules:
+  - principals: {clientIds: [ann]}
+    brokerResources:
+      - method: Connect
+      - method: Publish
+        topics: ["statestore/#"]
+      - {method: Subscribe, topics: ["clients/#"]}
+    stateStoreResources:
+      - {method: Read, keys: ["mine/*"]}
+"#;
     fs::write(policy.path(), allowed).expect("a file");
-    let own = Own::start(&["--policy", policy.path()]);
-    let url = format!("mqtt://127.0.0.1:{}", own.port);
+    let server = EmbeddedStore::start(&["--policy", policy.path()]);
+    let url = format!("mqtt://127.0.0.1:{}", server.port);
     let report = doctor(&url, &["--client-id", "ann"]);
     report.fails(2, "read", "not authorized", "in the policy of the store");
     let named = ["--client-id", "ann", "--key-prefix", "mine/doctor-", "--read-only"];
     doctor(&url, &named).passes();
     fs::write(policy.path(), allowed.replace("mine/*", "*")).expect("a file");
-    let own = Own::start(&["--policy", policy.path()]);
-    let url = format!("mqtt://127.0.0.1:{}", own.port);
+    let server = EmbeddedStore::start(&["--policy", policy.path()]);
+    let url = format!("mqtt://127.0.0.1:{}", server.port);
     let report = doctor(&url, &["--client-id", "ann"]);
     report.fails(2, "write", "not authorized", "--read-only");
     doctor(&url, &["--client-id", "ann", "--read-only"]).passes();
@@ -278,7 +288,9 @@ fn missing_store_and_second_store_are_reported() {
     drop(stores);
 }
 
-const TOO_FAR_AHEAD: &[u8] = b"-ERR the request timestamp is too far in the future; ensure that the client and broker system clocks are synchronized\r\n";
+const TOO_FAR_AHEAD: &[u8] =
+    b"-ERR the request timestamp is too far in the future; ensure that the \
+    client and broker system clocks are synchronized\r\n";
 
 /// Starts a store whose clock is `skew` milliseconds ahead, and that accepts timestamps up to
 /// `allowed` milliseconds ahead of its clock. It ends with the request `stop`.
@@ -474,17 +486,17 @@ fn invalid_response_to_a_request_is_reported() {
 
 #[test]
 fn each_broker_of_a_list_is_checked() {
-    let (own, closed) = (Own::start(&[]), Port::free());
-    let (own, closed) = (own.port, closed.number());
+    let (server, closed) = (EmbeddedStore::start(&[]), Port::free());
+    let (server, closed) = (server.port, closed.number());
     let mut two = statestore();
     two.args(["doctor", "--broker"]);
-    two.arg(format!("mqtt://127.0.0.1:{own},mqtt://127.0.0.1:{closed}"));
+    two.arg(format!("mqtt://127.0.0.1:{server},mqtt://127.0.0.1:{closed}"));
     let printed = run(&mut two);
     assert_eq!(printed.code, Some(3), "{printed:?}");
     let heads = printed.text().lines().filter(|line| line.starts_with("mqtt://"));
     let heads: Vec<_> = heads.collect();
     assert!(
-        heads[0].starts_with(&format!("mqtt://127.0.0.1:{own}: no problem found")),
+        heads[0].starts_with(&format!("mqtt://127.0.0.1:{server}: no problem found")),
         "{heads:?}"
     );
     let second = format!("mqtt://127.0.0.1:{closed}: port: no server listens on port {closed}");

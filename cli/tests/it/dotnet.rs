@@ -6,17 +6,17 @@
 use statestore_testkit::wire::packets::{Publish, Reason};
 use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, blob, property, unix_ms, words};
 
-use crate::place::{Form, everywhere};
+use crate::deployment::{Mode, in_each_mode};
 
-everywhere!(
-    answers_are_what_its_parser_takes,
-    its_odd_filter_is_granted_and_notifications_come_without_it,
-    its_lock_is_acquired_and_a_value_updated,
-    its_lock_is_acquired_with_presence,
+in_each_mode!(
+    dotnet_parser_accepts_replies,
+    dotnet_filter_is_granted_and_notifications_need_no_subscription,
+    dotnet_lock_is_acquired_and_a_value_updated,
+    dotnet_lock_is_acquired_with_presence,
     expiry_with_a_fraction_is_refused,
     large_and_empty_values_are_returned_unchanged,
-    timestamp_ahead_of_the_clock_gets_the_text_that_it_expects,
-    pages_match_its_parser,
+    dotnet_client_gets_the_expected_error_for_a_timestamp_ahead,
+    dotnet_parser_accepts_scan_pages,
 );
 
 const GUID: &str = "FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8";
@@ -47,7 +47,7 @@ impl Client {
         self.raw.ask(&ask)
     }
 
-    fn says(&mut self, command: &[&str]) -> String {
+    fn request(&mut self, command: &[&str]) -> String {
         self.ask(words(command)).payload.escape_ascii().to_string()
     }
 }
@@ -55,8 +55,8 @@ impl Client {
 /// `StateStorePayloadParser.cs`, `RESP3/Resp3Protocol.cs`: the reply to a SET is `+OK` or nil, with
 /// a version. Other replies fail. Nil is `$-1` or `:-1`. The reply to a removal is a number. The
 /// replies to KEYNOTIFY and its STOP are `+OK`.
-fn answers_are_what_its_parser_takes(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn dotnet_parser_accepts_replies(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let mut client = Client::connect(here.port(), "dotnet");
     for (command, payload, versioned) in [
         (&["SET", "k", "v", "NX", "PX", "60000"][..], r"+OK\r\n", true),
@@ -77,50 +77,50 @@ fn answers_are_what_its_parser_takes(form: Form) {
         assert_eq!(property(&answer, "__stat"), Some("200"), "{command:?}");
     }
     // `TestKeyLengthZero` in its integration tests expects an error with any text.
-    assert!(client.says(&["GET", ""]).starts_with("-ERR "));
+    assert!(client.request(&["GET", ""]).starts_with("-ERR "));
 }
 
 /// `StateStoreClient.cs`, `ObserveAsync`: it subscribes with its plain client id and without a key,
 /// to a topic that never has messages. It fails unless QoS 1 is granted. It expects notifications
 /// on the topic of its hexadecimal client id. A SET has four elements and a removal two. Both have
 /// a version, and the topic has eight levels.
-fn its_odd_filter_is_granted_and_notifications_come_without_it(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn dotnet_filter_is_granted_and_notifications_need_no_subscription(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let mut client = Client::connect(here.port(), "dotnet");
     let odd = format!("clients/statestore/v1/{GUID}/dotnet/command/notify");
     assert_eq!(client.raw.subscribe(&odd), Reason::GRANTED_QOS_1);
-    assert_eq!(client.says(&["KEYNOTIFY", "k"]), r"+OK\r\n");
-    if form.has_broker_apart() {
-        return form.skip("such a broker delivers nothing without a subscription");
+    assert_eq!(client.request(&["KEYNOTIFY", "k"]), r"+OK\r\n");
+    if mode.has_external_broker() {
+        return mode.skip("such a broker delivers nothing without a subscription");
     }
     let mut writer = Client::connect(here.port(), "writer");
-    assert_eq!(writer.says(&["SET", "k", "v"]), r"+OK\r\n");
-    assert_eq!(writer.says(&["DEL", "k"]), r":1\r\n");
+    assert_eq!(writer.request(&["SET", "k", "v"]), r"+OK\r\n");
+    assert_eq!(writer.request(&["DEL", "k"]), r":1\r\n");
     for expected in [words(&["NOTIFY", "SET", "VALUE", "v"]), words(&["NOTIFY", "DELETE"])] {
-        let told = client.raw.notification();
-        assert_eq!(told.payload, expected);
+        let notification = client.raw.notification();
+        assert_eq!(notification.payload, expected);
         let topic = format!("clients/statestore/v1/{GUID}/646F746E6574/command/notify/6B");
-        assert_eq!((told.topic, topic.split('/').count()), (topic.clone().into(), 8));
+        assert_eq!((notification.topic, topic.split('/').count()), (topic.clone().into(), 8));
     }
 }
 
 /// `LeasedLockClient.cs`, `AcquireLockAndUpdateValueAsync`, which `CampaignAndUpdateValueAsync`
 /// also calls. It observes the lock, acquires it and ends the observation, which throws unless the
 /// reply is `+OK`. Then it updates the value with the fencing token and releases the lock. An
-/// external broker has no subscriber for the notification of the lock's change.
+/// external broker lacks a subscriber for the notification of the lock's change.
 fn acquires_the_lock_and_updates_the_value(client: &mut Client, value: &str) {
     let id = client.id;
     let odd = format!("clients/statestore/v1/{GUID}/{id}/command/notify");
     assert_eq!(client.raw.subscribe(&odd), Reason::GRANTED_QOS_1);
-    assert_eq!(client.says(&["KEYNOTIFY", "lock"]), r"+OK\r\n");
+    assert_eq!(client.request(&["KEYNOTIFY", "lock"]), r"+OK\r\n");
     let acquired = client.ask(words(&["SET", "lock", id, "NEX", "PX", "5000"]));
     assert_eq!(acquired.payload, "+OK\r\n");
     let token = property(&acquired, "__ts").expect("a version").to_owned();
-    assert_eq!(client.says(&["KEYNOTIFY", "lock", "STOP"]), r"+OK\r\n", "{id} sets {value}");
-    assert!(client.says(&["GET", "k"]).starts_with('$'));
+    assert_eq!(client.request(&["KEYNOTIFY", "lock", "STOP"]), r"+OK\r\n", "{id} sets {value}");
+    assert!(client.request(&["GET", "k"]).starts_with('$'));
     let set = client.of(words(&["SET", "k", value])).with("__ft", token);
     assert_eq!(client.raw.ask(&set).payload, "+OK\r\n");
-    assert_eq!(client.says(&["VDEL", "lock", id]), r":1\r\n");
+    assert_eq!(client.request(&["VDEL", "lock", id]), r":1\r\n");
 }
 
 fn two_clients_take_turns(port: u16) {
@@ -137,37 +137,37 @@ fn two_clients_take_turns(port: u16) {
     }
 }
 
-fn its_lock_is_acquired_and_a_value_updated(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn dotnet_lock_is_acquired_and_a_value_updated(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     two_clients_take_turns(here.port());
 }
 
-fn its_lock_is_acquired_with_presence(form: Form) {
-    if !form.has_broker_apart() {
-        return form.skip("a store inside the broker knows who has gone");
+fn dotnet_lock_is_acquired_with_presence(mode: Mode) {
+    if !mode.has_external_broker() {
+        return mode.skip("a store inside the broker knows who has gone");
     }
     let log = "log_dest topic\nlog_type notice\nlog_type error";
-    let Some(here) = form.start_with(&["--presence-from-mosquitto-log"], log) else { return };
+    let Some(here) = mode.start_with(&["--presence-from-mosquitto-log"], log) else { return };
     two_clients_take_turns(here.port());
 }
 
 /// `StateStorePayloadParser.cs`, `BuildSetRequestPayload`: the milliseconds of a time span can have
 /// a fraction.
-fn expiry_with_a_fraction_is_refused(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn expiry_with_a_fraction_is_refused(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let mut client = Client::connect(here.port(), "dotnet");
     for fraction in ["1500.5", "1500,5", "1E+15", "0.5"] {
-        let answer = client.says(&["SET", "k", "v", "PX", fraction]);
+        let answer = client.request(&["SET", "k", "v", "PX", fraction]);
         assert_eq!(answer, r"-ERR syntax error\r\n", "{fraction}");
     }
-    assert_eq!(client.says(&["GET", "k"]), r"$-1\r\n", "nothing was set");
-    assert_eq!(client.says(&["SET", "k", "v", "PX", "1500"]), r"+OK\r\n");
+    assert_eq!(client.request(&["GET", "k"]), r"$-1\r\n", "nothing was set");
+    assert_eq!(client.request(&["SET", "k", "v", "PX", "1500"]), r"+OK\r\n");
 }
 
 /// `CreateStateStoreEntryWithLargeSizeKey`, `…Value`, `TestStateStoreEmptyValue` in its integration
 /// tests: the values are zeros.
-fn large_and_empty_values_are_returned_unchanged(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn large_and_empty_values_are_returned_unchanged(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let mut client = Client::connect(here.port(), "dotnet");
     for (key, value) in [(6_500, 36), (36, 65_000), (36, 0)] {
         let (key, value) = (vec![0; key], vec![0; value]);
@@ -178,37 +178,37 @@ fn large_and_empty_values_are_returned_unchanged(form: Form) {
 }
 
 /// `StateStoreOperationException.cs`: it compares the texts of errors exactly.
-fn timestamp_ahead_of_the_clock_gets_the_text_that_it_expects(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn dotnet_client_gets_the_expected_error_for_a_timestamp_ahead(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let mut client = Client::connect(here.port(), "dotnet");
     let ahead = format!("{:015}:00000:dotnet", unix_ms() + 120_000);
     let set = || words(&["SET", "k", "v"]);
     let stamped = client.of(set()).replacing("__ts", ahead.clone());
     assert_eq!(
         client.raw.ask(&stamped).payload,
-        "-ERR the request timestamp is too far in the future; ensure that the client and broker system clocks are \
-         synchronized\r\n"
+        "-ERR the request timestamp is too far in the future; ensure that the client and broker \
+         system clocks are synchronized\r\n"
     );
     let fenced = client.of(set()).with("__ft", ahead);
     assert_eq!(
         client.raw.ask(&fenced).payload,
-        "-ERR the request fencing token timestamp is too far in the future; ensure that the client and broker system \
-         clocks are synchronized\r\n"
+        "-ERR the request fencing token timestamp is too far in the future; ensure that the \
+         client and broker system clocks are synchronized\r\n"
     );
-    assert_eq!(client.says(&["GET", "k"]), r"$-1\r\n", "nothing was set");
+    assert_eq!(client.request(&["GET", "k"]), r"$-1\r\n", "nothing was set");
 }
 
 /// `StateStorePayloadParser.cs`, `ParseListKeysResponse`: a reply has one or two elements, the keys
 /// and the token of the next page. `ListKeysPageIterator.cs` sends the same token again after an
 /// error.
-fn pages_match_its_parser(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn dotnet_parser_accepts_scan_pages(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let mut client = Client::connect(here.port(), "dotnet");
-    assert_eq!(client.says(&["SCAN", "*"]), r"*1\r\n*0\r\n");
+    assert_eq!(client.request(&["SCAN", "*"]), r"*1\r\n*0\r\n");
     // These keys fill more than one page.
     let keys: Vec<String> = (0..200).map(|number| format!("{number:0>100}")).collect();
     for key in &keys {
-        assert_eq!(client.says(&["SET", key, "v"]), r"+OK\r\n");
+        assert_eq!(client.request(&["SET", key, "v"]), r"+OK\r\n");
     }
     let first = client.ask(words(&["SCAN", "*"])).payload;
     let some = keys.iter().take_while(|key| contains(&first, key.as_bytes())).count();
@@ -225,7 +225,7 @@ fn pages_match_its_parser(form: Form) {
     assert!(!contains(&second, keys[some - 1].as_bytes()), "it goes on");
     assert!(contains(&second, keys[some].as_bytes()), "where it was");
     assert_eq!(client.ask(next()).payload, second, "the same again");
-    assert_eq!(client.says(&["SCAN", "*", "1;1;"]), r"-ERR syntax error\r\n");
+    assert_eq!(client.request(&["SCAN", "*", "1;1;"]), r"-ERR syntax error\r\n");
 }
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {

@@ -2,16 +2,16 @@
 
 use statestore_testkit::wire::raw::{Ask, array};
 
+use crate::deployment::{Mode, in_each_mode};
 use crate::dialects::REQUESTERS;
-use crate::place::{Form, everywhere};
 
-everywhere!(
+in_each_mode!(
     duplicate_request_has_one_effect_and_one_response,
     client_and_response_topic_distinguish_requests
 );
 
-fn duplicate_request_has_one_effect_and_one_response(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn duplicate_request_has_one_effect_and_one_response(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let mut raw = here.raw("raw");
     let mut other = here.raw("other");
     other.answer(&Ask::page("other", array(&[b"KEYNOTIFY", b"k"])));
@@ -28,8 +28,8 @@ fn duplicate_request_has_one_effect_and_one_response(form: Form) {
         ] {
             let ask = make("raw", array(elements));
             let [mut first, mut second, mut third] = [(); 3].map(|()| raw.ask(&ask));
-            for told in [&mut first, &mut second, &mut third] {
-                told.pkid = 0;
+            for packet in [&mut first, &mut second, &mut third] {
+                packet.pkid = 0;
             }
             assert_eq!(first.payload, payload);
             assert!(first == second && second == third, "{first:?} {second:?} {third:?}");
@@ -38,7 +38,7 @@ fn duplicate_request_has_one_effect_and_one_response(form: Form) {
             }
             assert!(other.hears_nothing_more(), "{elements:?} has one effect");
         }
-        // Refused requests behave in the same way. GET has no effect, so it reads the current
+        // Refused requests behave in the same way. GET only reads, so it returns the current
         // value.
         let refused = make("raw", array(&[b"SET", b"k", b"v", b"XX"]));
         assert_eq!([(); 2].map(|()| raw.answer(&refused)), [b"-ERR syntax error\r\n"; 2]);
@@ -50,8 +50,8 @@ fn duplicate_request_has_one_effect_and_one_response(form: Form) {
     }
 }
 
-fn client_and_response_topic_distinguish_requests(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn client_and_response_topic_distinguish_requests(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let (mut one, mut two) = (here.raw("one"), here.raw("two"));
     let correlation = Some(b"sixteen bytes ..".to_vec());
     let mut ask = Ask::deployed("one", array(&[b"SET", b"k", b"v", b"NX"]));

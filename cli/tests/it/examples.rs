@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use statestore_testkit::brokers::Mosquitto;
 
-use crate::place::{Form, everywhere, test_name};
+use crate::deployment::{Mode, in_each_mode, test_name};
 use crate::process::{Running, run};
 
-everywhere!(client_prints_each_step, client_without_an_allocator_prints_each_step);
+in_each_mode!(client_prints_each_step, client_without_an_allocator_prints_each_step);
 
 /// Expected output of the client, without versions.
 const STEPS: [&str; 8] = [
@@ -63,16 +63,16 @@ fn client_succeeds(port: u16) {
     }
 }
 
-fn client_prints_each_step(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn client_prints_each_step(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     client_succeeds(here.port());
     // The client has deleted its keys, so it can run again.
     here.run(&["get", "example/guarded"]).is(1, "");
     client_succeeds(here.port());
 }
 
-fn client_without_an_allocator_prints_each_step(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn client_without_an_allocator_prints_each_step(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let ended = run(example("bare_metal").arg(format!("127.0.0.1:{}", here.port())));
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let (first, rest) = ended.text().split_once('\n').expect("lines");
@@ -83,8 +83,8 @@ fn client_without_an_allocator_prints_each_step(form: Form) {
 
 #[test]
 fn client_without_a_store_reports_it() {
-    let nobody = Mosquitto::start(&test_name());
-    if let Some(broker) = &nobody {
+    let idle = Mosquitto::start(&test_name());
+    if let Some(broker) = &idle {
         let address = format!("127.0.0.1:{}", broker.port());
         let ended = run(example("blocking_client").arg(&address));
         ended.fails(1, &[&address, "no matching subscribers"]);

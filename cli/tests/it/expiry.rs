@@ -1,11 +1,11 @@
 //! Expiry of values.
 
-use crate::place::{Form, everywhere};
+use crate::deployment::{Mode, in_each_mode};
 
-everywhere!(expiry_frees_a_lock_and_its_capacity);
+in_each_mode!(expiry_frees_a_lock_and_its_capacity);
 
-fn expiry_frees_a_lock_and_its_capacity(form: Form) {
-    let Some(here) = form.start(&["--max-keys", "1"]) else { return };
+fn expiry_frees_a_lock_and_its_capacity(mode: Mode) {
+    let Some(here) = mode.start(&["--max-keys", "1"]) else { return };
     let token = here.run(&["set", "lock", "me", "--nex", "--px", "300ms"]).version();
     let watch = here.spawn(&["watch", "lock", "--output", "json", "--count", "2"]);
     assert_eq!(watch.json()["value"], "me");

@@ -4,21 +4,21 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use statestore_testkit::brokers::Mosquitto;
 
-use crate::place::{Form, everywhere, test_name};
+use crate::deployment::{Mode, in_each_mode, test_name};
 use crate::process::{Running, run, statestore};
 
-everywhere!(refusals_are_reported, too_long_keys_are_refused);
+in_each_mode!(refusals_are_reported, too_long_keys_are_refused);
 
-fn refusals_are_reported(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn refusals_are_reported(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     for arguments in [&["get", ""][..], &["set", "", "v"], &["del", ""], &["vdel", "", "v"]] {
         here.run(arguments).fails(2, &["key"]);
     }
     here.run(&["watch", "", "--count", "1"]).fails(2, &["key"]);
 }
 
-fn too_long_keys_are_refused(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn too_long_keys_are_refused(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let long = "k".repeat(40_000);
     for line in [&["get", &long][..], &["set", &long, "v"], &["del", &long], &["watch", &long]] {
         here.run(line).fails(2, &["the key is too long"]);

@@ -1,14 +1,14 @@
 //! Fencing tokens on the command line.
 
-use crate::place::{Form, everywhere};
+use crate::deployment::{Mode, in_each_mode};
 
-everywhere!(
+in_each_mode!(
     fenced_key_refuses_older_and_missing_tokens,
     store_with_explanations_names_the_refusing_rule
 );
 
-fn fenced_key_refuses_older_and_missing_tokens(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn fenced_key_refuses_older_and_missing_tokens(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let first = here.run(&["set", "lock", "me", "--nex", "--px", "60s"]).version();
     here.run(&["vdel", "lock", "me"]).is(0, "");
     let second = here.run(&["set", "lock", "you", "--nex", "--px", "60s"]).version();
@@ -29,8 +29,8 @@ fn fenced_key_refuses_older_and_missing_tokens(form: Form) {
     here.run(&["del", "valve"]).is(0, "");
 }
 
-fn store_with_explanations_names_the_refusing_rule(form: Form) {
-    let Some(here) = form.start(&["--explain-refusals", "--max-keys", "2"]) else { return };
+fn store_with_explanations_names_the_refusing_rule(mode: Mode) {
+    let Some(here) = mode.start(&["--explain-refusals", "--max-keys", "2"]) else { return };
     let first = here.run(&["set", "lock", "me"]).version();
     let second = here.run(&["set", "lock", "you"]).version();
     here.run(&["set", "valve", "secret", "--fencing-token", &second]).version();
@@ -38,13 +38,16 @@ fn store_with_explanations_names_the_refusing_rule(form: Form) {
     let lower = "lower version than the fencing token protecting the resource";
     let stale = here.run(&["set", "valve", "shut", "--fencing-token", &first]);
     stale.fails(2, &[lower, &format!("({fenced})")]);
-    let said = here.store().complaint();
+    let message = here.store().complaint();
     assert!(
-        said.contains("write refused by the fence of its key") && said.contains(&fenced),
-        "{said}"
+        message.contains("write refused by the fence of its key") && message.contains(&fenced),
+        "{message}"
     );
-    assert!(said.contains("verb=Set") && said.contains("client=\"statestore-cli-"), "{said}");
+    assert!(
+        message.contains("verb=Set") && message.contains("client=\"statestore-cli-"),
+        "{message}"
+    );
     here.run(&["set", "full", "x"])
         .fails(2, &["the quota", "(keys of all clients: 3 needed, 2 allowed)"]);
-    assert!(!said.contains("secret"), "{said}");
+    assert!(!message.contains("secret"), "{message}");
 }

@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 use statestore_proto::topic::REQUEST;
 use statestore_testkit::wire::raw::{Ask, Raw, unix_ms, words};
 
-use crate::place::{Form, everywhere};
+use crate::deployment::{Mode, in_each_mode};
 use crate::process::{Running, run, statestore};
 
-everywhere!(
-    unread_log_blocks_no_client,
+in_each_mode!(
+    unread_log_does_not_block_clients,
     client_ahead_of_the_clock_is_named,
     request_that_cannot_get_a_response_is_logged_with_its_client,
 );
@@ -24,8 +24,8 @@ fn port_of(line: &str) -> u16 {
     port.unwrap_or_else(|| panic!("{line:?}"))
 }
 
-fn unread_log_blocks_no_client(form: Form) {
-    let Some(mut here) = form.start(&[]) else { return };
+fn unread_log_does_not_block_clients(mode: Mode) {
+    let Some(mut here) = mode.start(&[]) else { return };
     here.kill_store();
     let mut store = here.serve();
     store.env("STATESTORE_LOG", "trace").stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -41,7 +41,11 @@ fn unread_log_blocks_no_client(form: Form) {
     let log = store.stderr.take();
     let status = Command::new("kill").args(["-TERM", &store.id().to_string()]).status();
     assert!(status.is_ok_and(|status| status.success()), "kill");
-    assert_eq!(store.wait().expect("it ends").code(), Some(0), "though nobody reads");
+    assert_eq!(
+        store.wait().expect("it ends").code(),
+        Some(0),
+        "although standard error is not read"
+    );
     drop(log);
 }
 
@@ -69,10 +73,10 @@ fn frequent_log_lines_are_counted() {
         let count = line.split("; ").find_map(|part| part.strip_suffix(" more like this in 10 s"));
         count.map(|count| count.parse::<usize>().expect("a count"))
     };
-    let said = lines().filter(|line| left_out(line).is_none()).count();
+    let written = lines().filter(|line| left_out(line).is_none()).count();
     let counted: usize = lines().filter_map(left_out).sum();
-    assert_eq!(said + counted, refused, "{}", ended.err);
-    assert!(said.is_multiple_of(10) && said < 100, "ten in a while: {}", ended.err);
+    assert_eq!(written + counted, refused, "{}", ended.err);
+    assert!(written.is_multiple_of(10) && written < 100, "ten in a while: {}", ended.err);
     assert!(lines().next().is_some_and(|line| line.contains("peer=127.0.0.1:")), "{}", ended.err);
 }
 
@@ -96,8 +100,11 @@ fn store_without_file_descriptors_reports_it_and_continues() {
     let port = port_of(&store.line());
     let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
     let many: Vec<_> = (0..60).map(|_| connect()).collect();
-    let said = store.complaint();
-    assert!(said.contains("accept failed") && said.contains("Too many open files"), "{said}");
+    let message = store.complaint();
+    assert!(
+        message.contains("accept failed") && message.contains("Too many open files"),
+        "{message}"
+    );
     drop(many);
     let mut one = Raw::connect(port, "one");
     assert_eq!(one.command(&["SET", "k", "v"]), b"+OK\r\n");
@@ -111,22 +118,22 @@ fn store_without_file_descriptors_reports_it_and_continues() {
 fn invalid_filter_is_bad_input() {
     let mut get = statestore();
     get.args(["get", "k"]).env("STATESTORE_LOG", "=x=[");
-    run(&mut get).fails(2, &["STATESTORE_LOG", "write it like info"]);
+    run(&mut get).fails(2, &["STATESTORE_LOG", "use for example info"]);
     let full = std::fs::File::options().write(true).open("/dev/full").expect("every Linux has it");
     let status = get.stderr(full).stdout(Stdio::null()).status().expect("it runs");
-    assert_eq!(status.code(), Some(2), "though nobody reads it");
+    assert_eq!(status.code(), Some(2), "although standard error is not read");
 }
 
 /// Each rejected request is logged on one line, with its client and key but without its value.
-fn client_ahead_of_the_clock_is_named(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn client_ahead_of_the_clock_is_named(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let mut raw = here.raw("liar");
     let mut set = |name: &str, ahead_s: u64| {
         let ask = Ask::deployed("liar", words(&["SET", "two\nlines", "secret"]));
         raw.answer(&ask.replacing(name, format!("{}:0:liar", unix_ms() + 1_000 * ahead_s)));
-        let said = here.store().complaint();
-        assert!(said.contains("client=\"liar\"") && !said.contains("secret"), "{said}");
-        said
+        let message = here.store().complaint();
+        assert!(message.contains("client=\"liar\"") && !message.contains("secret"), "{message}");
+        message
     };
     let ahead = set("__ts", 30);
     assert!(
@@ -149,13 +156,13 @@ fn client_ahead_of_the_clock_is_named(form: Form) {
     assert!(set("__ft", 100).contains("reason=FencingTokenSkew"));
 }
 
-fn request_that_cannot_get_a_response_is_logged_with_its_client(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn request_that_cannot_get_a_response_is_logged_with_its_client(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let mut raw = here.raw("lamp");
     let missing = (None, "must set the MQTT 5 property response topic");
     // The embedded broker itself rejects forbidden response topics.
     let forbidden = (Some(REQUEST.to_owned()), "response topic forbidden");
-    let cases = if form == Form::Beside { vec![missing, forbidden] } else { vec![missing] };
+    let cases = if mode == Mode::External { vec![missing, forbidden] } else { vec![missing] };
     for (topic, part) in cases {
         let mut ask = Ask::deployed("lamp", words(&["SET", "k", "secret"]));
         ask.response_topic = topic;

@@ -1,51 +1,53 @@
 //! The command as a process: options, requests of clients, output and exit codes.
 //!
-//! Each test runs in every form of serving. The list is in [`place`].
+//! Each test runs in every mode of `serve`. The list is in [`deployment`].
 
-mod bad_days;
+mod broker_list;
 mod captures;
 mod certificates;
+mod command_errors;
 mod commands;
-mod crowds;
+mod concurrency;
+mod crash_recovery;
 mod data;
+mod deployment;
 mod dialects;
 mod doctor;
-mod documented;
+mod documented_configurations;
 mod dotnet;
 mod duplicates;
-mod enforced;
+mod embedded_broker;
+#[cfg(feature = "etcd")]
+mod etcd_failover;
 mod examples;
 mod expiry;
 mod failures;
 mod fencing;
-mod hostile;
-mod killed;
-#[cfg(feature = "etcd")]
-mod leading;
-mod locking;
+mod locks;
 mod logging;
+mod malformed_payloads;
+mod malformed_requests;
 mod metrics;
-mod operating;
 mod options;
 mod outages;
-mod overheard;
-mod own_broker;
 mod pipes;
-mod place;
-mod policies;
+mod policy_commands;
+mod policy_enforcement;
 mod process;
 #[cfg(all(feature = "etcd", feature = "top"))]
 mod reference;
+mod second_store;
+mod serve_output;
+mod serve_settings;
+mod slow_watcher;
+mod systemd;
 #[cfg(feature = "top")]
-mod screen;
-mod serving;
-mod several;
-mod sizes;
-mod slow;
-mod standby;
-mod stray;
-mod terminal;
+mod terminal_output;
 mod tls;
+#[cfg(feature = "top")]
+mod top;
+mod value_sizes;
 mod vectors;
-mod verifying;
-mod watching;
+mod verify;
+mod watch;
+mod wire;

@@ -15,7 +15,7 @@ use statestore_testkit::wire::raw::{Ask, Raw, array, unix_ms, words};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 
-use crate::place::test_name;
+use crate::deployment::test_name;
 use crate::process::{Running, run, statestore};
 
 const SERVE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"];

@@ -2,19 +2,19 @@
 
 use statestore_testkit::wire::raw::{Ask, unix_ms, words};
 
-use crate::place::{Form, everywhere};
+use crate::deployment::{Mode, in_each_mode};
 use crate::process::{run, statestore};
 
-everywhere!(
-    variables_stand_for_options,
+in_each_mode!(
+    environment_variables_set_options,
     limits_and_strictness_of_the_store_apply,
     byte_limit_and_client_quota_apply,
     clock_limit_of_the_store_is_reported,
     expiry_can_have_any_length,
 );
 
-fn variables_stand_for_options(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn environment_variables_set_options(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     here.run(&["set", "k", "v"]).version();
     let json = |command: &mut std::process::Command| run(command).text().starts_with('{');
     assert!(json(here.command(&["get", "k"]).env("STATESTORE_OUTPUT", "json")));
@@ -54,8 +54,8 @@ fn variables_stand_for_options(form: Form) {
     assert_eq!(ended.text(), "v", "what is logged stays out of standard output");
 }
 
-fn limits_and_strictness_of_the_store_apply(form: Form) {
-    let Some(here) = form.start(&["--max-keys", "1", "--case-sensitive-verbs"]) else { return };
+fn limits_and_strictness_of_the_store_apply(mode: Mode) {
+    let Some(here) = mode.start(&["--max-keys", "1", "--case-sensitive-verbs"]) else { return };
     here.run(&["set", "a", "v"]).version();
     here.run(&["set", "b", "v"]).fails(2, &["the quota has been exceeded", "--max-keys"]);
     here.run(&["set", "a", "w"]).version();
@@ -71,17 +71,17 @@ fn limits_and_strictness_of_the_store_apply(form: Form) {
     }
 }
 
-fn byte_limit_and_client_quota_apply(form: Form) {
-    let Some(here) = form.start(&["--max-bytes", "20", "--client-quota-percent", "60"]) else {
+fn byte_limit_and_client_quota_apply(mode: Mode) {
+    let Some(here) = mode.start(&["--max-bytes", "20", "--client-quota-percent", "60"]) else {
         return;
     };
     let set = |client: &str, key: &str, value: &str| {
         here.run(&["set", key, value, "--client-id", client])
     };
     set("one", "a", "12345678901").version();
-    // The embedded broker verifies client ids. With an external broker, clients have no quota.
+    // The embedded broker verifies client ids. With an external broker, quotas do not apply.
     let mut left = 8;
-    if !form.has_broker_apart() {
+    if !mode.has_external_broker() {
         set("one", "b", "").fails(2, &["the quota has been exceeded"]);
     } else {
         set("one", "b", "").version();
@@ -93,8 +93,8 @@ fn byte_limit_and_client_quota_apply(form: Form) {
 }
 
 /// The tolerance allows for the transport time of a request.
-fn clock_limit_of_the_store_is_reported(form: Form) {
-    let Some(here) = form.start(&["--max-clock-drift", "5s"]) else { return };
+fn clock_limit_of_the_store_is_reported(mode: Mode) {
+    let Some(here) = mode.start(&["--max-clock-drift", "5s"]) else { return };
     let mut raw = here.raw("raw");
     let mut set = |name: &str, ahead_ms: u64| {
         let stamp = format!("{}:0:raw", unix_ms() + ahead_ms);
@@ -110,8 +110,8 @@ fn clock_limit_of_the_store_is_reported(form: Form) {
     assert_eq!(set("__ft", 4_000), "+OK\r\n");
 }
 
-fn expiry_can_have_any_length(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn expiry_can_have_any_length(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     // The shortest expiry is one millisecond. The longest exceeds the range of the store's clock.
     here.run(&["set", "short", "v", "--px", "1ns"]).version();
     here.run(&["set", "long", "v", "--px", "500000000years"]).version();

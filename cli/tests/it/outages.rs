@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use statestore_testkit::wire::raw::{Ask, array};
 
+use crate::deployment::{Deployment, Mode, in_each_mode};
 use crate::dialects::order;
-use crate::place::{Form, Place, everywhere};
 use crate::process::Running;
 
-everywhere!(
+in_each_mode!(
     watch_survives_a_restart_of_the_broker,
     store_survives_a_restart_of_its_broker,
     watch_reports_a_restart_of_the_store,
@@ -19,14 +19,14 @@ everywhere!(
 );
 
 /// A watch with a short retry interval.
-fn watch(here: &Place) -> Running {
+fn watch(here: &Deployment) -> Running {
     Running::start(
         here.command(&["watch", "k", "--output", "json"]).env("STATESTORE_TIMEOUT", "500ms"),
     )
 }
 
 /// Sets the key as soon as a store is available.
-fn set(here: &Place, value: &str) -> String {
+fn set(here: &Deployment, value: &str) -> String {
     // A request can be lost with a connection. Its exit code then reports that.
     for _ in 0..400 {
         let ended = here.run(&["set", "k", value, "--timeout", "1s"]);
@@ -35,7 +35,7 @@ fn set(here: &Place, value: &str) -> String {
         }
         pause();
     }
-    panic!("nobody takes the value {value}");
+    panic!("no request sets the value {value}");
 }
 
 /// Reads the output of a watch up to this value. Returns the earlier lines that report no change of
@@ -43,18 +43,18 @@ fn set(here: &Place, value: &str) -> String {
 fn until(watch: &Running, value: Option<&str>) -> Vec<Value> {
     let mut others = Vec::new();
     loop {
-        let told = watch.json();
-        match told["result"].as_str() {
-            Some("set") if told["value"].as_str() == value => return others,
+        let event = watch.json();
+        match event["result"].as_str() {
+            Some("set") if event["value"].as_str() == value => return others,
             Some("deleted") if value.is_none() => return others,
             Some("set" | "deleted") => {}
-            _ => others.push(told["result"].clone()),
+            _ => others.push(event["result"].clone()),
         }
     }
 }
 
-fn watch_survives_a_restart_of_the_broker(form: Form) {
-    let Some(mut here) = form.start(&[]) else { return };
+fn watch_survives_a_restart_of_the_broker(mode: Mode) {
+    let Some(mut here) = mode.start(&[]) else { return };
     set(&here, "before");
     let mut watch = watch(&here);
     assert_eq!(until(&watch, Some("before")), [json!(null); 0]);
@@ -63,12 +63,12 @@ fn watch_survives_a_restart_of_the_broker(form: Form) {
         here.restart_broker();
         assert_eq!(watch.json(), json!({"key": "k", "result": "gap"}), "{turn}");
         set(&here, turn);
-        let mut told = until(&watch, Some(turn));
+        let mut results = until(&watch, Some(turn));
         // The gap closes before that change or after it.
-        if told.is_empty() {
-            told.push(watch.json()["result"].clone());
+        if results.is_empty() {
+            results.push(watch.json()["result"].clone());
         }
-        assert_eq!(told, ["live"], "{turn}");
+        assert_eq!(results, ["live"], "{turn}");
         here.run(&["del", "k"]).is(0, "");
         assert!(until(&watch, None).is_empty(), "{turn}");
     }
@@ -77,11 +77,11 @@ fn watch_survives_a_restart_of_the_broker(form: Form) {
     watch.end().is(0, "");
 }
 
-fn store_survives_a_restart_of_its_broker(form: Form) {
-    if !form.has_broker_apart() {
-        return form.skip("the store is gone with its broker");
+fn store_survives_a_restart_of_its_broker(mode: Mode) {
+    if !mode.has_external_broker() {
+        return mode.skip("the store is gone with its broker");
     }
-    let Some(mut here) = form.start(&[]) else { return };
+    let Some(mut here) = mode.start(&[]) else { return };
     let version = set(&here, "before");
     here.run(&["set", "fenced", "v", "--fencing-token", &version]).version();
     here.restart_broker();
@@ -95,8 +95,8 @@ fn store_survives_a_restart_of_its_broker(form: Form) {
     store.end().is(0, "");
 }
 
-fn watch_reports_a_restart_of_the_store(form: Form) {
-    let Some(mut here) = form.start(&[]) else { return };
+fn watch_reports_a_restart_of_the_store(mode: Mode) {
+    let Some(mut here) = mode.start(&[]) else { return };
     let before = set(&here, "before");
     let mut watch = watch(&here);
     until(&watch, Some("before"));
@@ -118,17 +118,17 @@ fn watch_reports_a_restart_of_the_store(form: Form) {
     assert!(watch.runs());
     here.restart_broker();
     set(&here, "last");
-    let told = until(&watch, Some("last"));
-    assert!(told.iter().any(|told| told == "gap"), "{told:?}");
+    let results = until(&watch, Some("last"));
+    assert!(results.iter().any(|result| result == "gap"), "{results:?}");
     watch.signal("-TERM");
     assert_eq!(watch.end().code, Some(0));
 }
 
-fn requests_wait_for_a_restarted_store(form: Form) {
-    if !form.has_broker_apart() {
-        return form.skip("there is no broker to keep them");
+fn requests_wait_for_a_restarted_store(mode: Mode) {
+    if !mode.has_external_broker() {
+        return mode.skip("the broker ends with the store");
     }
-    let Some(mut here) = form.start(&[]) else { return };
+    let Some(mut here) = mode.start(&[]) else { return };
     for signal in ["-KILL", "-TERM"] {
         let store = here.take_store();
         store.signal(signal);
@@ -151,8 +151,8 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(20));
 }
 
-fn release_without_a_store_can_be_stopped(form: Form) {
-    let Some(mut here) = form.start(&[]) else { return };
+fn release_without_a_store_can_be_stopped(mode: Mode) {
+    let Some(mut here) = mode.start(&[]) else { return };
     let script = "echo held; read line";
     let mut command = here.command(&["lock", "l", "--lease", "10m", "--", "sh", "-c", script]);
     let mut holder = Running::start(command.stdin(Stdio::piped()));

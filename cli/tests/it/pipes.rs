@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
-use crate::place::{Form, everywhere};
+use crate::deployment::{Mode, in_each_mode};
 use crate::process::statestore;
 
-everywhere!(
+in_each_mode!(
     closed_output_does_not_cause_a_panic,
     store_serves_with_closed_output,
     store_serves_with_an_unwritable_log,
@@ -31,8 +31,8 @@ fn complaints(mut child: Child) -> String {
     text
 }
 
-fn closed_output_does_not_cause_a_panic(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn closed_output_does_not_cause_a_panic(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     here.run(&["set", "k", "v"]).version();
     for line in ["get k", "get k --output json", "set k v", "watch k", "bench --requests 1"] {
         let text = complaints(unread(&mut here.command(&line.split(' ').collect::<Vec<_>>())));
@@ -41,8 +41,8 @@ fn closed_output_does_not_cause_a_panic(form: Form) {
     }
 }
 
-fn store_serves_with_closed_output(form: Form) {
-    let Some(mut here) = form.start(&[]) else { return };
+fn store_serves_with_closed_output(mode: Mode) {
+    let Some(mut here) = mode.start(&[]) else { return };
     here.kill_store();
     let mut store = unread(&mut here.serve());
     // Its line was lost, but requests are processed.
@@ -56,8 +56,8 @@ fn full() -> File {
     File::options().write(true).open("/dev/full").expect("every Linux has it")
 }
 
-fn store_serves_with_an_unwritable_log(form: Form) {
-    let Some(mut here) = form.start(&[]) else { return };
+fn store_serves_with_an_unwritable_log(mode: Mode) {
+    let Some(mut here) = mode.start(&[]) else { return };
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     here.kill_store();
@@ -78,20 +78,20 @@ fn store_serves_with_an_unwritable_log(form: Form) {
     }
 }
 
-fn lost_lock_ends_its_command_when_standard_error_is_unwritable(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
-    let script = "trap 'echo told; exit 3' TERM; echo held; while :; do sleep 0.02; done";
+fn lost_lock_ends_its_command_when_standard_error_is_unwritable(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
+    let script = "trap 'echo terminated; exit 3' TERM; echo held; while :; do sleep 0.02; done";
     let mut command = here.command(&["lock", "l", "--lease", "600ms", "--", "sh", "-c", script]);
     let mut holder = command.stdout(Stdio::piped()).stderr(full()).spawn().expect("it starts");
     let mut lines = BufReader::new(holder.stdout.take().expect("piped")).lines();
     assert_eq!(lines.next().expect("a line").expect("text"), "held");
-    here.run(&["set", "l", "somebody else"]).version();
-    assert_eq!(lines.next().expect("a line").expect("text"), "told");
+    here.run(&["set", "l", "another holder"]).version();
+    assert_eq!(lines.next().expect("a line").expect("text"), "terminated");
     assert_eq!(holder.wait().expect("it ends").code(), Some(124));
 }
 
-fn watch_continues_with_unwritable_standard_error(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn watch_continues_with_unwritable_standard_error(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let mut watch = here.command(&["watch", "k", "--count", "3"]);
     let watch = watch.stdout(Stdio::piped()).stderr(full()).spawn().expect("it starts");
     let mut raw = here.raw("raw");
@@ -106,7 +106,7 @@ fn watch_continues_with_unwritable_standard_error(form: Form) {
 
 #[test]
 fn unwritable_output_has_a_separate_exit_code() {
-    let Some(here) = Form::Embedded.start(&[]) else { return };
+    let Some(here) = Mode::Embedded.start(&[]) else { return };
     let mut command = here.command(&["set", "k", "v"]);
     let status = command.stdout(full()).status().expect("it runs");
     assert_eq!(status.code(), Some(4), "done, and not printed");
@@ -114,7 +114,7 @@ fn unwritable_output_has_a_separate_exit_code() {
 }
 
 #[test]
-fn closed_output_of_completions_and_pages_does_not_cause_a_panic() {
+fn closed_output_of_completions_and_manual_does_not_cause_a_panic() {
     for line in ["completions bash", "completions zsh", "man", "--help", "--version"] {
         let text = complaints(unread(statestore().args(line.split(' '))));
         assert!(!text.contains("panicked"), "{line}: {text}");

@@ -5,7 +5,7 @@ use std::process::Command;
 use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::credentials::Certificates;
 
-use crate::place::test_name;
+use crate::deployment::test_name;
 use crate::process::{Running, run, statestore};
 
 /// A client with a timeout of an hour.
@@ -91,12 +91,12 @@ fn tls_mistakes_with_an_external_broker_are_explained() {
 }
 
 #[test]
-fn serve_refuses_a_certificate_that_no_client_takes() {
+fn serve_refuses_a_certificate_that_is_not_valid_now() {
     let Some(made) = Certificates::make(&test_name()) else { return };
     made.make_dated("old", "20200101000000Z", "20210101000000Z");
     made.make_dated("early", "20900101000000Z", "20910101000000Z");
     let key = made.path("broker.key").to_str().expect("text").to_owned();
-    for (name, told) in [
+    for (name, reason) in [
         ("old.pem", "expired on 2021-01-01T00:00:00Z; get a new one"),
         ("early.pem", "not valid before 2090-01-01T00:00:00Z; is the clock"),
     ] {
@@ -111,6 +111,6 @@ fn serve_refuses_a_certificate_that_no_client_takes() {
             "--listen-tls-key",
             &key,
         ]);
-        run(&mut serve).fails(2, &[&cert, told]);
+        run(&mut serve).fails(2, &[&cert, reason]);
     }
 }

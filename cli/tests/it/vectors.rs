@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use statestore_testkit::vectors::{Case, Vectors};
 use statestore_testkit::wire::raw::{Ask, Raw, array, blob, property, unix_ms};
 
-use crate::place::{Form, everywhere};
+use crate::deployment::{Mode, in_each_mode};
 
-everywhere!(
+in_each_mode!(
     requests_have_the_effect_of_their_line,
     refused_requests_get_the_text_of_their_line,
     timestamps_and_tokens_are_parsed_as_in_their_lines,
@@ -20,7 +20,7 @@ fn vectors(file: &str) -> Vectors {
 /// Values of a key before a request. `None` is an absent key.
 const BEFORE: [Option<&[u8]>; 3] = [None, Some(b"before"), Some(b"")];
 
-/// Runs one line on a key in that state. The line is the oracle.
+/// Sends the request of one line, for a key with this value. The line is the oracle.
 fn replay(raw: &mut Raw, case: &Case, before: Option<&[u8]>) -> Result<(), String> {
     let ask = |raw: &mut Raw, elements: &[&[u8]]| raw.answer(&Ask::page("raw", array(elements)));
     let (payload, key) = (case.bytes("payload")?, case.bytes("key")?);
@@ -49,7 +49,7 @@ fn replay(raw: &mut Raw, case: &Case, before: Option<&[u8]>) -> Result<(), Strin
         "KEYNOTIFY STOP" => expected = b":0\r\n".to_vec(),
         other => return Err(format!("verb {other}")),
     }
-    let told = raw.answer(&Ask::page("raw", payload));
+    let reply = raw.answer(&Ask::page("raw", payload));
     let found = ask(raw, &[b"GET", &key]);
     if case.text("verb")? == "KEYNOTIFY" {
         ask(raw, &[b"KEYNOTIFY", &key, b"STOP"]);
@@ -57,15 +57,15 @@ fn replay(raw: &mut Raw, case: &Case, before: Option<&[u8]>) -> Result<(), Strin
     // A value with an expiry of a few milliseconds may have expired.
     let soon = case.optional("px")?.is_some_and(|px| px.len() < 4) && found == b"$-1\r\n";
     let after = after.map_or_else(|| b"$-1\r\n".to_vec(), |value| blob(&value));
-    if told != expected || (found != after && !soon) {
-        let [told, found] = [told, found].map(|bytes| bytes.escape_ascii().to_string());
-        return Err(format!("on {before:?} it answered {told} and left {found}"));
+    if reply != expected || (found != after && !soon) {
+        let [reply, found] = [reply, found].map(|bytes| bytes.escape_ascii().to_string());
+        return Err(format!("with {before:?} the reply is {reply} and the value then {found}"));
     }
     Ok(())
 }
 
-fn requests_have_the_effect_of_their_line(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn requests_have_the_effect_of_their_line(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let raw = std::cell::RefCell::new(here.raw("raw"));
     vectors("requests.txt").run(65, |case| {
         BEFORE.iter().try_for_each(|before| replay(&mut raw.borrow_mut(), case, *before))
@@ -73,9 +73,9 @@ fn requests_have_the_effect_of_their_line(form: Form) {
     assert!(raw.into_inner().hears_nothing_more());
 }
 
-fn refused_requests_get_the_text_of_their_line(form: Form) {
+fn refused_requests_get_the_text_of_their_line(mode: Mode) {
     for (option, strict) in [(&[][..], false), (&["--case-sensitive-verbs"], true)] {
-        let Some(here) = form.start(option) else { return };
+        let Some(here) = mode.start(option) else { return };
         let raw = std::cell::RefCell::new(here.raw("raw"));
         vectors("requests-refused.txt").run(110, |case| {
             let payload = case.bytes("payload")?;
@@ -84,9 +84,9 @@ fn refused_requests_get_the_text_of_their_line(form: Form) {
             }
             let expected = format!("-ERR {}\r\n", case.text("text")?).into_bytes();
             for ask in [Ask::page("raw", payload.clone()), Ask::deployed("raw", payload)] {
-                let told = raw.borrow_mut().ask(&ask);
-                if told.payload != expected || property(&told, "__ts").is_some() {
-                    return Err(format!("{told:?}"));
+                let reply = raw.borrow_mut().ask(&ask);
+                if reply.payload != expected || property(&reply, "__ts").is_some() {
+                    return Err(format!("{reply:?}"));
                 }
             }
             Ok(())
@@ -100,18 +100,18 @@ fn is_sendable(text: &str) -> bool {
     !text.contains(char::is_control)
 }
 
-fn timestamps_and_tokens_are_parsed_as_in_their_lines(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn timestamps_and_tokens_are_parsed_as_in_their_lines(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let mut raw = here.raw("raw");
     let mut texts: BTreeMap<String, &str> = BTreeMap::new();
     let of_property = |name: &str| match name {
         "__ts" => {
-            "-ERR the request timestamp is too far in the future; ensure that the client and broker system \
-                   clocks are synchronized\r\n"
+            "-ERR the request timestamp is too far in the future; ensure that the client and \
+             broker system clocks are synchronized\r\n"
         }
         _ => {
-            "-ERR the request fencing token timestamp is too far in the future; ensure that the client and broker \
-              system clocks are synchronized\r\n"
+            "-ERR the request fencing token timestamp is too far in the future; ensure that the \
+             client and broker system clocks are synchronized\r\n"
         }
     };
     for case in vectors("hlc-refused.txt").cases() {
@@ -130,13 +130,13 @@ fn timestamps_and_tokens_are_parsed_as_in_their_lines(form: Form) {
         for name in ["__ts", "__ft"] {
             let key = format!("{name} {number}").into_bytes();
             let ask = Ask::page("raw", array(&[b"SET", &key, b"v"])).replacing(name, text.as_str());
-            let told = raw.answer(&ask);
+            let reply = raw.answer(&ask);
             let expected = match kind {
                 "fine" => "+OK\r\n",
                 "ahead" => of_property(name),
                 _ => "-ERR malformed timestamp\r\n",
             };
-            assert_eq!(String::from_utf8_lossy(&told), expected, "{name} {text}");
+            assert_eq!(String::from_utf8_lossy(&reply), expected, "{name} {text}");
             // Other verbs ignore the property, and refused requests change nothing.
             let read = Ask::page("raw", array(&[b"GET", &key])).replacing(name, text.as_str());
             let found = if kind == "fine" { &b"$1\r\nv\r\n"[..] } else { b"$-1\r\n" };

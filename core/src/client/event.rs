@@ -251,8 +251,8 @@ pub enum WatchEvent {
 }
 
 /// The phase of a watch: the response or time that it waits for. Applications need only its
-/// [events](WatchEvent); the phase is for a user interface or a log. A watch that has ended has no
-/// phase.
+/// [events](WatchEvent); the phase is for a user interface or a log. A watch that has ended is not
+/// in a phase.
 ///
 /// | from | what happens | to |
 /// |---|---|---|

@@ -139,8 +139,8 @@ impl Request {
         self
     }
 
-    /// Sets whether to ask the store to persist the key; no response confirms it. Only a SET can ask;
-    /// of any other request [`Client::submit`](super::Client::submit) reports it.
+    /// Sets whether to ask the store to persist the key; no response confirms it. Only a SET can
+    /// ask; of any other request [`Client::submit`](super::Client::submit) reports it.
     #[must_use]
     pub const fn with_persist(mut self, persist: bool) -> Self {
         self.persist = persist;

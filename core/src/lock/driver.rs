@@ -13,8 +13,8 @@ use crate::time::{Instant, Now};
 /// each event of the client to [`handle_event`](Self::handle_event). Call `drive` again at
 /// [`poll_timeout`](Self::poll_timeout). The lock watches its key while it waits for another
 /// holder, and after it has been held for a second. A client has one watch of a key. So if the
-/// application or another lock [watches](Client::watch) the same key on this client, the lock relies
-/// on time alone; and while the lock watches, the application cannot watch the key.
+/// application or another lock [watches](Client::watch) the same key on this client, the lock
+/// relies on time alone; and while the lock watches, the application cannot watch the key.
 #[derive(Clone, Debug)]
 pub struct LockDriver {
     lock: Lock,

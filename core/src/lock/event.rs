@@ -139,7 +139,7 @@ pub enum NotAcquired {
     /// No request was answered in time.
     #[error("the store did not answer in time")]
     NoAnswer,
-    /// The only request did not reach a store: there was no connection, or the broker did not
+    /// The only request did not reach a store: the client was not connected, or the broker did not
     /// deliver it. In `statestore-tokio` also a deadline that passes without a connection or store.
     #[error("no store was reached: {0}")]
     Unreachable(RequestError),

@@ -91,7 +91,8 @@ impl Lock {
     }
 
     /// Handles a read of the key that found no value. A held lock is lost: its value was deleted
-    /// before the read. A renewal would set it again, although another holder may have come and gone.
+    /// before the read. A renewal would set it again, although another holder may have come and
+    /// gone.
     fn on_absent(&mut self) {
         match self.state() {
             LockState::Held => self.lose(LossReason::Deleted),

@@ -455,7 +455,7 @@ impl Lock {
         self.held_until().is_some_and(|until| now < until)
     }
 
-    /// The time from which the lock is no longer held unless it is renewed.
+    /// The time until which the lock is held unless it is renewed.
     #[must_use]
     pub const fn held_until(&self) -> Option<Instant> {
         match &self.phase {

@@ -8,8 +8,8 @@ use crate::buffer::{BufferTooSmall, Sink, Slice};
 /// The payload of a response: the [`Reply`] to a command, or a [`Page`] of the keys that a SCAN
 /// found.
 ///
-/// An error is a [`Reply`], whatever the request was. A store that makes a page of its own encodes
-/// it with a [`PageEncoder`](super::PageEncoder).
+/// An error is a [`Reply`] for every kind of request. A store that creates pages itself encodes
+/// them with a [`PageEncoder`](super::PageEncoder).
 ///
 /// ```
 /// use statestore_proto::message::{Reply, RequestKind, Response};

@@ -35,7 +35,8 @@ impl FenceError<'_> {
 
 /// Checks whether a write with this fencing token may change a key with this fence.
 ///
-/// A key without a fence accepts any write. A fenced key accepts only a token that is at least its fence.
+/// A key without a fence accepts any write. A fenced key accepts only a token that is at least its
+/// fence.
 ///
 /// # Errors
 /// [`FenceError`]; the key must then stay as it is.

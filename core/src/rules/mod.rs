@@ -9,11 +9,12 @@
 //! 2. **Grammar** of the payload: [`Request::decode`](crate::message::Request::decode).
 //! 3. **Authorization** by the policy of the embedder. A client whose rights were revoked gets
 //!    [`NotAuthorized`](crate::message::Refusal::NotAuthorized) even for a redelivered request.
-//!    `__srcId` must not contradict a verified client id, and KEYNOTIFY and its STOP need a client id.
-//! 4. **Deduplication**: a redelivered request gets its first response again and has no further
-//!    effect. GET and SCAN have no effect and are executed again; so is KEYNOTIFY, since a client
-//!    that gets `+OK` must be registered. Deduplication precedes the timestamp checks, so a store
-//!    whose wall clock was set back does not refuse a request that it has already applied.
+//!    `__srcId` must not contradict a verified client id, and KEYNOTIFY and its STOP need a client
+//!    id.
+//! 4. **Deduplication**: a redelivered request gets its first response again and is not
+//!    applied again. GET and SCAN only read, so they are executed again; so is KEYNOTIFY, since a
+//!    client that gets `+OK` must be registered. Deduplication precedes the timestamp checks, so a
+//!    store whose wall clock was set back does not refuse a request that it has already applied.
 //! 5. **Timestamps**: `__ts` missing, malformed or too far ahead, then the same for `__ft`. See
 //!    [`RequestTimestamps::verify`].
 //! 6. **Fence**: [`check_fence`].
@@ -27,15 +28,16 @@
 //! its key or the clock. A refused KEYNOTIFY may still evict stale unverified registrations.
 //!
 //! SCAN passes stages 1 and 2 and the `__srcId` check of stage 3, and lists only keys that the
-//! policy lets the client read. It has no decision: match keys with [`glob::Pattern`](crate::glob::Pattern), and encode the
-//! page with [`PageEncoder`](crate::message::PageEncoder).
+//! policy lets the client read. It bypasses the decision: match keys with
+//! [`glob::Pattern`](crate::glob::Pattern), and encode the page with
+//! [`PageEncoder`](crate::message::PageEncoder).
 //! [`Command::decode`](crate::message::Command::decode) refuses it as an unknown command.
 //!
 //! This module decides stages 5 to 8. The caller compares the limits and passes an exceeded one to
 //! [`decide`].
 //!
-//! An embedder with a compare-and-swap engine can run a store with these functions alone: look up, decide, swap, retry. If several
-//! front ends share an engine, each has its own clock, which must
+//! An embedder with a compare-and-swap engine can run a store with these functions alone: look up,
+//! decide, swap, retry. If several front ends share an engine, each has its own clock, which must
 //! [advance past](crate::hlc::HybridClock::advance_past) the stored version before it issues the
 //! next one. A deleted key must then leave its version behind, or the key's next value might get a
 //! version that is not greater.

@@ -270,8 +270,8 @@ impl StoreConfig {
     /// not be allowed to read; without the secret it reveals only the length of that key.
     ///
     /// A store accepts the tokens of any store with the same secret and refuses others. By default
-    /// a store with an authorizer uses the hash seed, and a store without one, which has no keys to
-    /// hide, uses a constant.
+    /// a store with an authorizer uses the hash seed, and a store without one, where all keys are
+    /// public, uses a constant.
     ///
     /// ```
     /// use statestore_proto::store::{Access, StoreConfig};

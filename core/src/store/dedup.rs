@@ -310,8 +310,8 @@ impl Dedup {
         self.by_request.find(hash, |slot| self.key_at(*slot) == Some(key)).copied()
     }
 
-    /// The number for the next request that is cached. Numbers start at 1, and records with a number
-    /// above [`ORDER_MAX`] are not restored, so they do not run out.
+    /// The number for the next request that is cached. Numbers start at 1, and records with a
+    /// number above [`ORDER_MAX`] are not restored, so they do not run out.
     pub(super) const fn next_number(&self) -> u64 {
         self.last_number + 1
     }
@@ -418,8 +418,8 @@ impl Dedup {
         }
     }
 
-    /// Removes responses whose retention has passed. A response is removed only after all older ones
-    /// in its queue.
+    /// Removes responses whose retention has passed. A response is removed only after all older
+    /// ones in its queue.
     pub(super) fn expire(&mut self, now: Instant) {
         let age = self.age_clock.now(now);
         if age < self.next_deadline {
@@ -566,8 +566,8 @@ impl Dedup {
             + request.response.payload.len()
     }
 
-    /// The cost of a response against both limits, in bytes: its own bytes, plus the bytes per entry
-    /// if both limits are used up evenly.
+    /// The cost of a response against both limits, in bytes: its own bytes, plus the bytes per
+    /// entry if both limits are used up evenly.
     fn cost(&self, slot: Slot) -> usize {
         self.len_at(slot) + self.entry_cost
     }

@@ -50,11 +50,11 @@
 //! Each request with a delivery token causes one [`Transmit::Acknowledge`], after its response and
 //! in order of arrival. A redelivered request with the same payload and timestamps gets its first
 //! response from a bounded cache, unless the rights of its client were revoked since. GET and SCAN
-//! have no effect and are executed again; so is KEYNOTIFY, since a client that gets `+OK` must be
+//! only read, so they are executed again; so is KEYNOTIFY, since a client that gets `+OK` must be
 //! registered.
 //!
 //! If the cache is full, a client that takes more than its
-//! [share](crate::limits::StoreLimits::client_percent) loses its oldest response. If there is none,
+//! [share](crate::limits::StoreLimits::client_percent) loses its oldest response. Otherwise
 //! the oldest response of an absent client is evicted: of one that has disconnected, or whose
 //! responses were restored, and that has sent no request that is cached since then. If all clients
 //! are present, the client whose responses take the most space loses its oldest one. A response is
@@ -87,7 +87,7 @@
 //!   left by the wall clock ([`RecordedExpiry::rest`]), and a lease has all of its time again.
 //! - A value that is not durable ([`Durability::Requested`]) is lost with its fence.
 //! - A redelivered request whose response was recorded gets that response, an error included, and
-//!   has no effect. One without a recorded response is executed again; with
+//!   changes nothing. One without a recorded response is executed again; with
 //!   [`Durability::Requested`] that includes requests about keys that are not durable, whose
 //!   clients may already have the first response.
 //! - Versions continue after the greatest one that was issued, whatever the wall clock is.
@@ -147,7 +147,8 @@ use outbox::{DependsOn, Outbox};
 use registrations::Registrations;
 use scan_token::ScanTokens;
 
-/// The number of expired values that one call of [`Store::handle_timeout`], or one request, removes.
+/// The number of expired values that one call of [`Store::handle_timeout`], or one request,
+/// removes.
 const EXPIRIES_MAX: usize = 4_096;
 
 /// The pause before the next call removes more of them, in which a driver can handle requests.
@@ -236,8 +237,8 @@ impl Store {
         let fan_outs = limits.burst().saturating_add(limits.registrations_per_key_max);
         limits.outgoing_max = limits.outgoing_max.max(fan_outs);
         let seed = config.hash_seed;
-        // The timestamps of requests are bounded when they are verified. The clock itself has no
-        // bound, so no request is refused because of what the store has issued.
+        // The timestamps of requests are bounded when they are verified. The clock itself is
+        // unbounded, so no request is refused because of the versions that the store has issued.
         let clock = HybridClock::new(config.node_id.clone()).with_drift_max(Duration::MAX);
         Self {
             clock,
@@ -352,8 +353,8 @@ impl Store {
 
     /// Removes expired values and notifies their watchers. Early or repeated calls change nothing.
     ///
-    /// One call removes at most 4,096 values, so that it takes a few milliseconds; the rest is due a
-    /// millisecond later. It ends earlier when the output queue is full;
+    /// One call removes at most 4,096 values, so that it takes a few milliseconds; the rest is due
+    /// a millisecond later. It ends earlier when the output queue is full;
     /// [`poll_timeout`](Self::poll_timeout) returns a time again when the queue has capacity.
     pub fn handle_timeout(&mut self, now: Now) {
         self.dedup.expire(now.instant);
@@ -381,9 +382,9 @@ impl Store {
         self.outbox.pop()
     }
 
-    /// Takes all records since the last call. Returns `None` if there are no records and no packet
-    /// waits for a batch. With [linearizable reads](StoreConfig::linearizable_reads) a batch may be
-    /// empty.
+    /// Takes all records since the last call. Returns `None` without records and without
+    /// packets that wait for a batch. With
+    /// [linearizable reads](StoreConfig::linearizable_reads) a batch may be empty.
     #[must_use]
     pub fn poll_records(&mut self) -> Option<Batch> {
         self.outbox.take_records(usize::MAX)

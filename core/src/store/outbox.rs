@@ -24,7 +24,7 @@ use crate::transport::{PublishToken, SubscribeToken, Transmit};
 /// With linearizable reads, a packet that depends on stored data waits at least for the next unit
 /// that is handed out. That unit may be empty.
 ///
-/// The queue has no limit of its own: the store checks its length before a request or an expiry.
+/// The queue does not enforce its limit: the store checks its length before a request or an expiry.
 #[derive(Debug)]
 pub(super) struct Outbox {
     /// The SUBSCRIBE of the current connection, which is sent first.

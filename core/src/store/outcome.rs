@@ -46,8 +46,8 @@ pub enum RequestOutcome {
     NotApplied,
     /// The key, or the registration to end, does not exist.
     Absent,
-    /// The request was refused with an error and did not change its key. The detail is on the heap, so that
-    /// the outcome of all other requests is small.
+    /// The request was refused with an error and did not change its key. The detail is on the heap,
+    /// so that the outcome of all other requests is small.
     Refused(Box<Refused>),
     /// The request is a duplicate and got its first response again.
     Duplicate,

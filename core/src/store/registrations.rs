@@ -417,7 +417,8 @@ impl Registrations {
         Some(registration)
     }
 
-    /// Changes a client and its place in the order of eviction. A client without registrations is removed.
+    /// Changes a client and its place in the order of eviction. A client without registrations is
+    /// removed.
     fn update_client(&mut self, client_id: &Arc<str>, change: impl FnOnce(&mut Client)) {
         let client = self.by_client.entry(Arc::clone(client_id)).or_default();
         let before = client.has_unverified().then_some(client.evictable_from);

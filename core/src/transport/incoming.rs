@@ -47,8 +47,8 @@ pub struct Incoming<'a> {
     pub arrived: Option<Instant>,
     /// Client id of the sender, if the broker has verified it; ordinary brokers do not.
     pub verified_sender: Option<&'a str>,
-    /// Who the keys, bytes and registrations of a verified sender count for, such as its user. By
-    /// default, they count for its client id.
+    /// Owner for whom the keys, bytes and registrations of a verified sender count, such as its
+    /// user. By default, they count for its client id.
     pub owner: Option<&'a str>,
     /// Maximum Packet Size of the sender in bytes, if the transport knows it: a larger response to
     /// a GET or SCAN could not be delivered.
@@ -178,7 +178,8 @@ impl<'a> Incoming<'a> {
         self.properties.timestamp
     }
 
-    /// Value of `__ft`, unparsed: a well-formed one is a [`FencingToken`](crate::hlc::FencingToken).
+    /// Value of `__ft`, unparsed: a well-formed one is a
+    /// [`FencingToken`](crate::hlc::FencingToken).
     #[must_use]
     pub const fn fencing_token(&self) -> Option<&'a str> {
         self.properties.fencing_token

@@ -1,4 +1,5 @@
-//! Diagnosis of a failed connection: what is wrong with a certificate, and whether the port speaks TLS.
+//! Diagnosis of a failed connection: what is wrong with a certificate, and whether the port speaks
+//! TLS.
 
 mod probe;
 
@@ -46,7 +47,7 @@ impl TlsProblem {
         rustls_error(error).and_then(of_rustls)
     }
 
-    /// What the operator can do.
+    /// Remedy for the operator.
     #[must_use]
     pub const fn remedy(&self) -> &'static str {
         match self {

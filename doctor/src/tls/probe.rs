@@ -1,4 +1,5 @@
-//! Detects whether a port speaks TLS or plain MQTT, after a failed connection and without credentials.
+//! Detects whether a port speaks TLS or plain MQTT, after a failed connection and without
+//! credentials.
 
 use std::sync::Arc;
 use std::time::Duration;

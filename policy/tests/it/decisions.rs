@@ -64,21 +64,21 @@ fn fencing_requires_a_fence_rule_if_the_document_has_one() {
         (
             "ann",
             Action::Fence(b"other"),
-            "refused; line 4 (rule 1, resource 1 of stateStoreResources) has this key for \
+            "refused; line 4 (rule 1, resource 1 of stateStoreResources) has this key with \
              another method",
             true,
         ),
         (
             "ann",
             Action::Fence(b"foreign"),
-            "refused; line 7 (rule 2, resource 1 of stateStoreResources) has this key for \
+            "refused; line 7 (rule 2, resource 1 of stateStoreResources) has this key with \
              another method",
             false,
         ),
         (
             "bob",
             Action::Fence(b"shared"),
-            "refused; line 4 (rule 1, resource 1 of stateStoreResources) has this key for \
+            "refused; line 4 (rule 1, resource 1 of stateStoreResources) has this key with \
              another method",
             true,
         ),
@@ -132,7 +132,7 @@ fn refusal_names_the_nearest_rule() {
         (
             &ann,
             Action::Read(b"w"),
-            "refused; line 12 (rule 2, resource 3 of stateStoreResources) has this key for \
+            "refused; line 12 (rule 2, resource 3 of stateStoreResources) has this key with \
              another method",
         ),
         (
@@ -154,15 +154,15 @@ fn refusal_names_the_nearest_rule() {
         (
             &ann,
             Action::Connect,
-            "refused; line 6 (rule 2) is for this principal and allows other things",
+            "refused; line 6 (rule 2) applies to this client, but allows other operations",
         ),
         (
             &carl,
             Action::Read(b"of-bob"),
-            "refused; line 5 (rule 1, resource 2 of stateStoreResources) allows it for others",
+            "refused; line 5 (rule 1, resource 2 of stateStoreResources) allows it for other clients",
         ),
-        (&carl, Action::Read(b"v"), "refused; no rule matches in part"),
-        (&carl, Action::Connect, "refused; no rule matches in part"),
+        (&carl, Action::Read(b"v"), "refused; no rule applies to this client or to this operation"),
+        (&carl, Action::Connect, "refused; no rule applies to this client or to this operation"),
     ] {
         assert_eq!(policy.decide(principal, &action).to_string(), expected, "{action:?}");
     }

@@ -1,4 +1,4 @@
-//! Likely mistakes are reported, and a sound document has none.
+//! Likely mistakes are reported; a sound document causes no warnings.
 
 use statestore_policy::{Names, Policy};
 

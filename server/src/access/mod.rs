@@ -1,4 +1,4 @@
-//! What a client may do: the rules for every client, and the policy in force.
+//! Permissions of clients: the rules for every client, and the policy in force.
 
 pub(crate) mod fixed_rules;
 pub(crate) mod shared_policy;

@@ -105,9 +105,9 @@ impl SharedPolicy {
         Arc::clone(&read(&self.0.policy))
     }
 
-    /// Returns an authorizer for the [`StoreConfig`](crate::service::StoreConfig::authorizer) of the store
-    /// in the broker that has this policy. It decides by the identity with which the client has
-    /// logged in. Clients in this process may do everything.
+    /// Returns an authorizer for the [`StoreConfig`](crate::service::StoreConfig::authorizer) of
+    /// the store in the broker that has this policy. It decides by the identity with which the
+    /// client has logged in. Clients in this process may do everything.
     #[must_use]
     pub fn authorizer(&self) -> Authorizer {
         let own = self.clone();

@@ -21,7 +21,7 @@ pub struct Directory {
     pub status: JournalStatus,
 }
 
-/// Reads a data directory, on a thread of its own. A store may have it open: then the committed
+/// Reads a data directory, on a separate thread. A store may have it open: then the committed
 /// state is read.
 ///
 /// `on_records` is called with the number of records that were read since the last call.
@@ -76,7 +76,7 @@ pub struct NewDirectory {
 
 impl NewDirectory {
     /// Creates a directory for `to`, which does not exist or is an empty directory. The mode of an
-    /// empty directory is kept and, as far as this user may change that, its owner.
+    /// empty directory is kept, and also its owner if this user may change owners.
     ///
     /// # Errors
     /// [`ArchiveError::Target`] or [`ArchiveError::Path`].
@@ -94,7 +94,8 @@ impl NewDirectory {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 Err(ArchiveError::target(
                     &at,
-                    " exists: another restore is running, or one was killed; in the second case remove it and run this again",
+                    " exists: another restore is running, or one was killed; in the second case \
+                     remove it and run this again",
                 ))
             }
             Err(error) => Err(ArchiveError::path(&at, error)),
@@ -147,7 +148,8 @@ fn open_directory(at: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(at)
 }
 
-/// Gives a directory and its files the owner of another one, as far as this user may, and its mode.
+/// Copies mode and, if this user may change owners, the owner of a directory to another one and its
+/// files.
 fn copy_owner_and_mode(directory: &File, from: &Metadata) -> io::Result<()> {
     let (owner, group) = (Uid::from_raw(from.uid()), Gid::from_raw(from.gid()));
     for entry in Dir::read_from(directory)? {
@@ -170,7 +172,8 @@ fn vacant(to: &Path) -> Result<(PathBuf, Option<Metadata>), ArchiveError> {
             return match fs::symlink_metadata(to) {
                 Ok(_) => Err(ArchiveError::target(
                     to,
-                    " is a symbolic link to a path that does not exist: create that directory, or name another one",
+                    " is a symbolic link to a path that does not exist: create that directory, or \
+                     name another one",
                 )),
                 Err(_) => Ok((to.to_owned(), None)),
             };

@@ -220,7 +220,7 @@ impl Header {
             return Err(HeaderError::FormatVersion(format_version));
         }
         if format_version < FORMAT_VERSION {
-            return Err("there is no such format_version".to_owned().into());
+            return Err("unknown format_version".to_owned().into());
         }
         let line: HeaderLine = decode(line)?;
         Ok(Self {

@@ -92,8 +92,8 @@ pub enum ArchiveError {
     },
     /// A later version of this software made the dump.
     #[error(
-        "{dump} has format_version {found}, and this version reads {supported}: use the version of statestore that \
-         made the dump, or a later one", supported = line::FORMAT_VERSION
+        "{dump} has format_version {found}, and this version reads {supported}: use the version \
+         of statestore that made the dump, or a later one", supported = line::FORMAT_VERSION
     )]
     FormatVersion {
         /// The dump: a path, or standard input.
@@ -103,8 +103,8 @@ pub enum ArchiveError {
     },
     /// A version or fencing token of the dump is far in the future.
     #[error(
-        "{dump}, line {number}: {field} is more than a day ahead of the clock, and the store would issue later versions \
-         only; check the clock, or allow future versions"
+        "{dump}, line {number}: {field} is more than a day ahead of the clock, and the store \
+         would issue later versions only; check the clock, or allow future versions"
     )]
     Future {
         /// The dump: a path, or standard input.
@@ -114,10 +114,10 @@ pub enum ArchiveError {
         /// `issued`, `version` or `fencing_token`.
         field: &'static str,
     },
-    /// The dump has another number of keys than its first line says.
+    /// The number of keys in the dump differs from the number in its first line.
     #[error(
-        "{dump}: its first line says that {expected} keys follow, and there are {found}: use the whole dump, or correct \
-         that number"
+        "{dump}: its first line says that {expected} keys follow, and there are {found}: use the \
+         whole dump, or correct that number"
     )]
     Count {
         /// The dump: a path, or standard input.
@@ -127,9 +127,10 @@ pub enum ArchiveError {
         /// Number of keys.
         found: u64,
     },
-    /// A key of the dump has no version.
+    /// A key of the dump lacks a version.
     #[error(
-        "key {number} of the dump has no version, so it cannot be restored to a directory: restore it to a running store"
+        "key {number} of the dump has no version, so it cannot be restored to a directory: \
+         restore it to a running store"
     )]
     NoVersion {
         /// Number of the key; the first one has number 1.

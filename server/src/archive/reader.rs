@@ -1,4 +1,4 @@
-//! Reading a dump on a thread of its own, so that the caller can be cancelled meanwhile.
+//! Reads a dump on a separate thread, so that the caller can be cancelled.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use super::ArchiveError;
 use super::line::{Entry, Header, HeaderError, LineError, Lines};
 
-/// How far versions and fencing tokens of a dump may be ahead of the clock.
+/// Maximum time that versions and fencing tokens of a dump may be ahead of the clock.
 pub const FUTURE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Bytes of lines that are handed over together; more if a single line is longer.
@@ -31,7 +31,7 @@ pub struct DumpReader {
 }
 
 impl DumpReader {
-    /// Opens a file, or standard input if there is none, and reads the header.
+    /// Opens a file, or standard input without a file, and reads the header.
     ///
     /// With `now`, a version or fencing token that is more than [`FUTURE_MAX`] later is an error: a
     /// store never issues an earlier version than one that it has restored.

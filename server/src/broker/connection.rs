@@ -77,7 +77,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let _ = tokio::time::timeout(CLOSE_TIMEOUT, close).await;
 }
 
-/// How a connection ended.
+/// End of a connection.
 enum End {
     /// The client closed the connection.
     ByClient,

@@ -184,7 +184,7 @@ impl BrokerDriver {
                         LoginAttempt { connection, peer, client_id, user_name, certificate };
                     match self.authenticator.is_empty() {
                         false => self.authenticate(attempt, password, authentication_data),
-                        // No authentication is configured, so the client has no identity.
+                        // Without authentication, a client is anonymous.
                         true => self.authorize(&mut state.broker, now, &attempt, None),
                     }
                 }

@@ -98,7 +98,8 @@ fn shown(value: &toml::Value) -> String {
 /// No option is required or has a default: an absent one must not replace the value of the file.
 fn finished(option: Arg, default: Option<&str>) -> Arg {
     let option = match option.get_action() {
-        // `--option` and `--option=false`, so that the command line can turn off what a file turns on.
+        // `--option` and `--option=false`, so that the command line can turn off what a file turns
+        // on.
         ArgAction::SetTrue => option
             .action(ArgAction::Set)
             .num_args(0..=1)

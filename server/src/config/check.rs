@@ -205,7 +205,8 @@ fn check_origin(origin: &str) -> Result<(), ConfigError> {
     Err(ConfigError::setting(
         "websocket-origin",
         format!(
-            "{origin:?} is not an origin such as https://panel.example or http://localhost:8080, or *"
+            "{origin:?} is not an origin such as https://panel.example or http://localhost:8080, \
+             or *"
         ),
     ))
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Where clients connect to the embedded broker.
+/// Listeners of the embedded broker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -34,7 +34,7 @@ pub struct Listen {
     /// By default no web page may connect
     #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "ORIGIN"))]
     pub websocket_origin: Vec<String>,
-    /// Let other machines connect and do everything, without a login and a policy
+    /// Let other machines connect without a login or a policy
     #[cfg_attr(feature = "clap", arg(long))]
     pub allow_anonymous: bool,
 }
@@ -66,7 +66,7 @@ pub struct ListenTls {
     pub listen_tls_require_crl: bool,
 }
 
-/// How clients of the embedded broker log in.
+/// Logins at the embedded broker.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -80,18 +80,20 @@ pub struct Login {
     /// Certificates without exactly one such name are rejected. Requires --listen-tls-client-ca
     #[cfg_attr(feature = "clap", arg(long, value_enum, value_name = "NAME"))]
     pub certificate_user: Option<CertificateUser>,
-    /// Attributes of certificates for the policy: `authorizationAttributes` of a
-    /// `BrokerAuthentication`, JSON or YAML
+    /// Attributes of certificates for the policy, JSON or YAML
     ///
-    /// Requires --certificate-user
+    /// The form is that of `authorizationAttributes` of a `BrokerAuthentication`. Requires
+    /// --certificate-user
     #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
     pub certificate_attributes: Option<PathBuf>,
-    /// Public keys for tokens of Kubernetes service accounts (method K8S-SAT): the JSON Web Key
-    /// Set that `kubectl get --raw /openid/v1/jwks` prints
+    /// Public keys for tokens of Kubernetes service accounts (method K8S-SAT)
+    ///
+    /// A JSON Web Key Set, as `kubectl get --raw /openid/v1/jwks` prints it
     #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
     pub service_account_keys: Option<PathBuf>,
-    /// Issuer that tokens must contain: `issuer` in the output of
-    /// `kubectl get --raw /.well-known/openid-configuration`
+    /// Issuer that tokens must contain
+    ///
+    /// `issuer` in the output of `kubectl get --raw /.well-known/openid-configuration`
     #[cfg_attr(feature = "clap", arg(long, value_name = "URL"))]
     pub service_account_issuer: Option<String>,
     /// Audience of tokens
@@ -141,33 +143,38 @@ pub enum CertificateUser {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct BrokerLimits {
-    /// Connections of clients at a time
+    /// Connections at a time
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_connections: u32,
-    /// Connections of clients at a time from one address, loopback excepted
+    /// Connections from one address, except loopback
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_address_connections: u32,
-    /// Sessions at a time, including those of disconnected clients
+    /// Sessions, also of disconnected clients
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_sessions: u32,
     /// Subscriptions of one client
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_subscriptions: u32,
-    /// Bytes for connections, sessions, subscriptions and queued messages
+    /// Bytes of connections, sessions and queues
     ///
-    /// When they are used up, the client that uses most is disconnected. Keys and values, TLS (at
-    /// most 96 KiB for each connection) and password checks (38 MiB) are not included
+    /// Subscriptions are included. When the limit is reached, the client that uses most is
+    /// disconnected. Keys and values, TLS (at most 96 KiB for each connection) and password checks
+    /// (38 MiB) are not included
     #[cfg_attr(feature = "clap", arg(long, value_name = "BYTES"))]
     pub max_broker_memory: u64,
-    /// Bytes of that for one client, which is disconnected when it needs more
+    /// Bytes of one client
+    ///
+    /// They count for --max-broker-memory. A client that needs more is disconnected
     #[cfg_attr(feature = "clap", arg(long, value_name = "BYTES"))]
     pub max_client_memory: u64,
-    /// Bytes of that for retained messages
+    /// Bytes of retained messages
+    ///
+    /// They count for --max-broker-memory
     #[cfg_attr(feature = "clap", arg(long, value_name = "BYTES"))]
     pub max_retained_memory: u64,
     /// Messages that each client may publish per second
     ///
-    /// By default there is no limit
+    /// By default unlimited
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub rate_limit: Option<u32>,
 }

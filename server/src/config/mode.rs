@@ -1,8 +1,8 @@
-//! How a server is put together.
+//! Modes of a server.
 
 use super::{Config, ConfigError, Etcd, ExternalBroker};
 
-/// How a server is put together: which broker its clients connect to, and whether it has standbys.
+/// Mode of a server: the broker to which its clients connect, and whether it has standbys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode<'a> {

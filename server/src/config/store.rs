@@ -7,18 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use super::{Secret, time};
 
-/// Who may do what.
+/// Authorization.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct PolicySettings {
-    /// Allow only what this `BrokerAuthorization` (JSON or YAML) allows; see `statestore policy`
+    /// Policy, a `BrokerAuthorization`; see `statestore policy`
+    ///
+    /// JSON or YAML. All operations that it does not allow are refused
     #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
     pub policy: Option<PathBuf>,
-    /// With --broker and --policy: trust the client id that a request claims
+    /// With --broker and --policy: trust unverified client ids
     ///
-    /// Only safe if the access rules of the broker keep clients from claiming other client ids
+    /// Only safe if the access rules of the broker keep clients from using other client ids
     #[cfg_attr(feature = "clap", arg(long))]
     pub trust_claimed_ids: bool,
 }
@@ -29,20 +31,20 @@ pub struct PolicySettings {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct StoreSettings {
-    /// Node id in the versions that the store issues
+    /// Node id in versions
     #[cfg_attr(feature = "clap", arg(long, value_name = "ID"))]
     pub node_id: String,
-    /// Wire format of responses
+    /// Format of responses
     ///
     /// `auto` responds to each client in the format of its requests
-    #[cfg_attr(feature = "clap", arg(long, value_enum))]
+    #[cfg_attr(feature = "clap", arg(long, value_enum, value_name = "NAME"))]
     pub dialect: Dialect,
     /// Reject verbs and options in lower case
     #[cfg_attr(feature = "clap", arg(long))]
     pub case_sensitive_verbs: bool,
-    /// Add the reason to each refusal: which fence, which limit, how far which clock is ahead
+    /// Add details to refusals: fence, limit, clock skew
     ///
-    /// A client that may write a key then learns the token that fences it
+    /// A client that may write a key then receives the fence of the key
     #[cfg_attr(feature = "clap", arg(long))]
     pub explain_refusals: bool,
 }
@@ -85,16 +87,17 @@ pub struct StoreLimitSettings {
     /// Bytes of all keys and values
     #[cfg_attr(feature = "clap", arg(long, value_name = "BYTES"))]
     pub max_bytes: usize,
-    /// Share of one user in all keys, bytes and registrations, in percent
+    /// Maximum share of one user, in percent
     ///
-    /// Without a user it is that of an address, or on this machine that of a client id.
-    /// It has no effect with --broker, where client ids are not verified
+    /// The share counts for keys, bytes and registrations. Without a user, it is the share of an
+    /// address, or on this machine that of a client id. Ignored with --broker, where client ids are
+    /// not verified
     #[cfg_attr(feature = "clap", arg(long, value_name = "PERCENT"))]
     pub client_quota_percent: u8,
-    /// How far the clock of a client may be ahead, from 1s to 60s
+    /// Maximum time that a client is ahead, 1s to 60s
     ///
-    /// Requests that are further ahead are refused. Other requests set the versions of all keys
-    /// ahead by that much
+    /// Requests that are further ahead are refused. Other requests move the versions of the store
+    /// ahead
     #[cfg_attr(feature = "clap", arg(long, value_parser = time::parse, value_name = "TIME"))]
     #[serde(with = "time")]
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
@@ -112,34 +115,34 @@ impl Default for StoreLimitSettings {
     }
 }
 
-/// What survives a restart.
+/// Durability.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Storage {
-    /// Directory for keys that survive a restart; it is created if it does not exist
+    /// Directory for durable keys; created if absent
     ///
-    /// Without it all keys are in memory only
+    /// Without it, all keys are in memory only
     #[cfg_attr(feature = "clap", arg(long, value_name = "DIR"))]
     pub data_dir: Option<PathBuf>,
-    /// Which keys survive
+    /// Keys that survive a restart
     ///
     /// The default with --data-dir is `requested`, with --etcd `all`. Responses to durable writes
     /// are sent when the write is on disk
     #[cfg_attr(feature = "clap", arg(long, value_enum))]
     pub durable: Option<Durable>,
-    /// Pattern of keys that survive in any case, as of `statestore keys`
+    /// Pattern of keys that are always durable, as for `statestore keys`
     #[cfg_attr(feature = "clap", arg(long, value_name = "PATTERN"))]
     pub durable_keys: Vec<String>,
-    /// Bytes that the disk of --data-dir must have left; the default is 64 MiB
+    /// Free bytes that the disk of --data-dir must have [default: 67108864]
     ///
-    /// While it has less, durable writes get the quota error, and all else is served
+    /// With less, durable writes fail with the quota error. All other requests are served
     #[cfg_attr(feature = "clap", arg(long, value_name = "BYTES"))]
     pub min_free_space: Option<u64>,
 }
 
-/// Which keys survive a restart.
+/// Keys that survive a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -169,7 +172,9 @@ pub struct Etcd {
     /// User name for etcd
     #[cfg_attr(feature = "clap", arg(long, value_name = "NAME"))]
     pub etcd_user: Option<String>,
-    /// Password for etcd; command lines can be read by others, so prefer the environment variable
+    /// Password for etcd; prefer the environment variable
+    ///
+    /// Other users of this machine can read command lines
     #[cfg_attr(feature = "clap", arg(long, hide_env_values = true, value_name = "PASSWORD"))]
     pub etcd_password: Option<Secret>,
     /// CAs to trust for https URLs, a PEM file
@@ -181,9 +186,9 @@ pub struct Etcd {
     /// Private key of this client of etcd, a PEM file
     #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
     pub etcd_tls_key: Option<PathBuf>,
-    /// Name of this store for the others; must be unique
+    /// Unique name of this store in the cluster
     ///
-    /// The default is the name of the machine and the number of the process
+    /// The default is the name of the machine and the id of the process
     #[cfg_attr(feature = "clap", arg(long, value_name = "NAME"))]
     pub etcd_name: Option<String>,
     /// Leader lease in whole seconds, from 2s to 600s
@@ -193,10 +198,10 @@ pub struct Etcd {
     #[serde(with = "time")]
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub etcd_lease: Duration,
-    /// What a read waits for
-    #[cfg_attr(feature = "clap", arg(long, value_enum))]
+    /// Read consistency
+    #[cfg_attr(feature = "clap", arg(long, value_enum, value_name = "MODE"))]
     pub etcd_reads: Reads,
-    /// Address of this store, to which standbys redirect clients while it leads
+    /// Address to which standbys redirect clients while this store leads
     ///
     /// The default is the first listener
     #[cfg_attr(feature = "clap", arg(long, value_name = "HOST:PORT"))]
@@ -221,18 +226,17 @@ impl Default for Etcd {
     }
 }
 
-/// What a read in a cluster waits for.
+/// Consistency of reads in a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Reads {
-    /// Confirmation by etcd that this store still leads, one for all waiting reads. No response is
-    /// out of date
+    /// A read waits until etcd confirms that this store leads. No response is out of date
     #[default]
     Strict,
-    /// Nothing while this store has the lease. A process that was suspended just before it responds
-    /// may send an old value
+    /// A read does not wait while this store has the lease. A process that was suspended just
+    /// before it responds may send an old value
     Lease,
 }
 
@@ -242,7 +246,7 @@ pub enum Reads {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct ExternalBroker {
-    /// Use this broker instead of the embedded one: mqtt://HOST:PORT or mqtts://HOST:PORT
+    /// Use this external broker: mqtt://HOST:PORT or mqtts://HOST:PORT
     ///
     /// Further URLs are tried in order
     #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "URL"))]
@@ -255,8 +259,9 @@ pub struct ExternalBroker {
     /// User name for the broker
     #[cfg_attr(feature = "clap", arg(long, value_name = "NAME"))]
     pub user: Option<String>,
-    /// Password for the broker; command lines can be read by others, so prefer the environment
-    /// variable
+    /// Password for the broker; prefer the environment variable
+    ///
+    /// Other users of this machine can read command lines
     #[cfg_attr(feature = "clap", arg(long, hide_env_values = true, value_name = "PASSWORD"))]
     pub password: Option<Secret>,
     /// Log in as a Kubernetes service account, by the token in this file
@@ -276,13 +281,13 @@ pub struct ExternalBroker {
     /// File with the password of an encrypted private key (PKCS #8)
     #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
     pub tls_key_password_file: Option<PathBuf>,
-    /// Read from the log topic of mosquitto which clients have disconnected
+    /// Detect disconnected clients by the log topic of mosquitto
     #[cfg_attr(feature = "clap", arg(long))]
     pub presence_from_mosquitto_log: bool,
     /// Start even if another store responds at the broker
     ///
-    /// A store with the same client id then ends; its keys are lost unless they are durable. Stop one
-    /// with another client id, since both would execute each request
+    /// A store with the same client id then ends; its keys are lost unless they are durable. Stop a
+    /// store with another client id first, since both would execute each request
     #[cfg_attr(feature = "clap", arg(long))]
     pub take_over: bool,
 }
@@ -293,19 +298,18 @@ pub struct ExternalBroker {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Http {
-    /// Address for plain HTTP: /metrics for Prometheus, /healthz and /readyz
-    ///
-    /// There is no login
+    /// Address for HTTP without login: /metrics, /healthz and /readyz
     #[cfg_attr(feature = "clap", arg(long, value_name = "HOST:PORT"))]
     pub metrics_listen: Option<String>,
-    /// Host names in URLs of this server, besides IP addresses and localhost
+    /// Accepted host names in URLs of this server
     ///
-    /// Requests with another name are rejected, since a web page could have sent them
+    /// IP addresses and localhost are always accepted. Requests with another name are rejected,
+    /// since a web page could have sent them
     #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "NAME"))]
     pub http_allowed_hosts: Vec<String>,
-    /// Serve the busiest clients and keys at /traffic too, for `statestore top`
+    /// Serve /traffic too: the busiest clients and keys, for `top`
     ///
-    /// It shows their names. Requires --metrics-listen
+    /// The page contains their names. Requires --metrics-listen
     #[cfg_attr(feature = "clap", arg(long))]
     pub traffic: bool,
 }
@@ -316,19 +320,20 @@ pub struct Http {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct CaptureSettings {
-    /// Write all inputs and outputs of the store to this new file, for `statestore replay`
+    /// Capture inputs and outputs in this new file, for `replay`
     ///
-    /// It contains keys, values and topics; only its owner can read it
+    /// The file contains keys, values and topics. Only its owner can read it
     #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
     pub capture: Option<PathBuf>,
-    /// Replace values by others of the same length, with a random key that is not stored
+    /// Replace captured values by others of the same length
     ///
-    /// Keys, topics and client ids are not replaced. Requires --capture
+    /// The replacement uses a random key that is not stored. Keys, topics and client ids are not
+    /// replaced. Requires --capture
     #[cfg_attr(feature = "clap", arg(long))]
     pub capture_redacted: bool,
-    /// Bytes of the file
+    /// Maximum bytes of the capture
     ///
-    /// When they are reached, the capture ends and the store continues
+    /// At the limit, the capture ends and the store continues
     #[cfg_attr(feature = "clap", arg(long, value_name = "BYTES"))]
     pub capture_max_bytes: u64,
 }
@@ -339,16 +344,15 @@ impl Default for CaptureSettings {
     }
 }
 
-/// When files are read again.
+/// Reload of files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct ReloadSettings {
-    /// Reload users, certificates, keys and policies when their files change, checked at this
-    /// interval
+    /// Interval of checks for changed files, which are then reloaded
     ///
-    /// SIGHUP reloads them in any case
+    /// The files are users, certificates, keys and policies. SIGHUP also reloads them
     #[cfg_attr(feature = "clap", arg(long, value_parser = time::parse, value_name = "TIME"))]
     #[serde(with = "time::option")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]

@@ -24,7 +24,7 @@ pub enum LoadErrorKind {
     Read(#[from] ReadError),
     /// The password file contains no user. It is more likely half written than meant.
     #[cfg(feature = "passwords")]
-    #[error("there is no user in it")]
+    #[error("the file contains no user")]
     NoUsers,
     /// The password file is invalid.
     #[cfg(feature = "passwords")]

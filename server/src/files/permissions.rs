@@ -26,7 +26,7 @@ pub(crate) fn warn_about_writers(path: &Path) -> Option<String> {
     (mode & OTHERS_WRITE != 0).then(warning)
 }
 
-/// `None` if there is no such file, which other code reports.
+/// `None` if the file is missing, which other code reports.
 fn mode(path: &Path) -> Option<u32> {
     fs::metadata(path).ok().map(|meta| meta.permissions().mode() & 0o7777)
 }

@@ -1,7 +1,7 @@
 //! Connections of the HTTP server: one request for each, bounded in number, bytes and time.
 //!
-//! Every client that reaches the port can fill it: [`CONNECTIONS_MAX`] connections, each with a head
-//! of [`HEAD_BYTES_MAX`] and one response. This is less than a megabyte, and at most four with
+//! Every client that reaches the port can fill it: [`CONNECTIONS_MAX`] connections, each with a
+//! head of [`HEAD_BYTES_MAX`] and one response. This is less than a megabyte, and at most four with
 //! `/traffic`. A further connection replaces one of the address that has most of them: one that has
 //! not sent its request, or else the oldest. So idle connections keep no other client out.
 
@@ -32,7 +32,7 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 /// Time limit for a connection, from its acceptance until the response is sent.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Pause after the system has no file descriptor left.
+/// Pause after the system has run out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves requests, and never returns. The body of a request is not read.

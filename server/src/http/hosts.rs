@@ -15,7 +15,7 @@ pub(super) struct AllowedHosts(Vec<String>);
 /// Reason why a request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rejection {
-    /// There is no valid `Host`, or several.
+    /// The request lacks a valid `Host`, or has several.
     NoHost,
     /// The name is not allowed.
     Host,
@@ -104,7 +104,7 @@ fn host(headers: &HeaderMap) -> Result<Option<Authority>, Rejection> {
     }
 }
 
-/// Returns whether there is no user, and the port, if there is one, is a number.
+/// Returns whether an authority lacks a user, and has a numeric port or none.
 fn is_host_and_port(authority: &Authority) -> bool {
     let has_port = authority.as_str().len() > authority.host().len();
     !authority.as_str().contains('@') && (!has_port || authority.port_u16().is_some())

@@ -11,8 +11,8 @@ pub(crate) const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 ///
 /// A service account `system:serviceaccount:NAMESPACE:NAME` has `NAMESPACE.NAME`, because client
 /// ids of the state store contain no colons, and that with an underscore and any suffix. Account
-/// names contain hyphens, so one name plus a hyphen is often a prefix of another name, and the broker has
-/// no list of all accounts.
+/// names contain hyphens, so one name plus a hyphen is often a prefix of another name, and the
+/// broker has no list of all accounts.
 ///
 /// ```
 /// use statestore_server::ClientIds;
@@ -118,9 +118,9 @@ pub enum ConnectRejection {
 ///
 /// An empty client id is one that the broker will assign.
 ///
-/// `rights` are those by the policy, if there is one. `has_client_id` returns whether the client may
-/// have its client id without the policy: because it belongs to its user, because the broker has
-/// assigned it, or because users may have [any client id](crate::Options::any_client_id).
+/// `rights` are those by the policy, if there is one. `has_client_id` returns whether the client
+/// may have its client id without the policy: because it belongs to its user, because the broker
+/// has assigned it, or because users may have [any client id](crate::Options::any_client_id).
 ///
 /// # Errors
 /// [`ConnectRejection`] if the client may not connect.

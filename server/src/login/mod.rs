@@ -1,4 +1,4 @@
-//! Who a client is: passwords, certificates and service account tokens.
+//! Identity of clients: passwords, certificates and service account tokens.
 
 #[cfg(feature = "tls")]
 pub(crate) mod certificates;

@@ -70,7 +70,7 @@ pub enum UsersError {
     /// A user has two lines.
     #[error("line {0}: this user is already on an earlier line")]
     Twice(usize),
-    /// The password could not be hashed, for example because the system has no random numbers.
+    /// The password could not be hashed, for example without random numbers of the system.
     #[error("the password could not be hashed")]
     Hash,
 }
@@ -107,7 +107,7 @@ impl Users {
         self.hashes.get(name).map(String::as_str)
     }
 
-    /// Returns whether there are no users, so that no client can log in.
+    /// Returns whether the file is empty, so that clients cannot log in.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hashes.is_empty()

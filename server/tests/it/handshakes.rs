@@ -1,4 +1,4 @@
-//! The log says what to do about a failed TLS handshake.
+//! The log names the remedy for a failed TLS handshake.
 
 use statestore_server::ServerTls;
 use statestore_testkit::process::Log;

@@ -75,7 +75,7 @@ async fn reload_reports_each_setting_and_rechecks_clients() {
         let error = empty.result.as_ref().expect_err("no users");
         assert!(matches!(error.kind(), LoadErrorKind::NoUsers), "{error}");
         let users_path = users_path.display();
-        let expected = format!("{users_path}: there is no user in it; nothing has changed");
+        let expected = format!("{users_path}: the file contains no user; nothing has changed");
         assert_eq!(empty.to_string(), expected);
         assert_eq!(new.to_string(), format!("{}: read again: 1 rule", path.display()));
         assert_eq!(reloaded.disconnected, 1, "the lamp");

@@ -1,7 +1,7 @@
 //! The broker as a machine against a naive one.
 
+mod deliveries;
 mod end;
-mod hear;
 mod naive;
 mod run;
 mod wire;

@@ -19,7 +19,7 @@
 //!
 //! UNSUBSCRIBE is not compared: their decoder prints each packet identifier.
 
-mod theirs;
+mod reference_codec;
 
 use bytes::BytesMut;
 use mqttbytes::v5;
@@ -46,9 +46,9 @@ pub fn mqtt_packet(data: &[u8]) {
     let theirs = v5::read(&mut BytesMut::from(data), usize::MAX);
     match (ours, theirs) {
         (Ok(packet), _) if loses_them(packet) => {}
-        (Err(_), Ok(other)) if theirs::may_be_lost(&other) => {}
+        (Err(_), Ok(other)) if reference_codec::may_be_lost(&other) => {}
         (Ok(packet), Ok(other)) => {
-            assert_eq!(show_sorted(&comparable(packet)), theirs::show(&other));
+            assert_eq!(show_sorted(&comparable(packet)), reference_codec::show(&other));
         }
         (Ok(packet), Err(error)) => {
             assert!(is_beyond_them(data, &packet), "they refuse it as {error}: {}", show(&packet));
@@ -192,7 +192,7 @@ mod tests {
             bytes.insert(1, u8::try_from(bytes.len() - 1).unwrap());
             let ours = Packet::decode(&bytes).unwrap();
             let other = v5::read(&mut BytesMut::from(&bytes[..]), usize::MAX).unwrap();
-            assert_eq!(show_sorted(&comparable(ours)), theirs::show(&other));
+            assert_eq!(show_sorted(&comparable(ours)), reference_codec::show(&other));
         }
     }
 }

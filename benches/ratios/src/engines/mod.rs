@@ -3,13 +3,13 @@
 //! The load comes from the fastest client of each store: `in_flight` workers send one request after
 //! another.
 
+#[cfg(feature = "etcd")]
+mod cluster;
 mod etcd;
 mod grpc;
-#[cfg(feature = "etcd")]
-mod led;
-mod own;
 mod postgres;
 mod redis;
+mod statestore;
 
 use std::fs::{self, File};
 use std::io;
@@ -21,12 +21,12 @@ use std::time::Duration;
 use crate::bare::Failure;
 use crate::race::percentile;
 
-pub use etcd::{Etcd, Write};
 #[cfg(feature = "etcd")]
-pub use led::{Read, Standby, leader};
-pub use own::{Append, Embedded, Machine, broker};
+pub use cluster::{Read, Standby, leader};
+pub use etcd::{Etcd, Write};
 pub use postgres::Postgres;
 pub use redis::Redis;
+pub use statestore::{Append, Embedded, Machine, broker};
 
 /// Length of each written value in bytes.
 pub const VALUE_LEN: usize = 64;

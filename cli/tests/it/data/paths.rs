@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::process::Command;
 
-use super::{HEADER, Scratch, data, dump, made, records};
+use super::{HEADER, Scratch, create_directory, data, dump, records};
 use crate::process::{Ended, run, run_with_input, statestore};
 
 /// The output could replace a file of the store, however the path is written.
@@ -12,7 +12,7 @@ use crate::process::{Ended, run, run_with_input, statestore};
 fn dump_is_never_written_to_the_files_of_the_store() {
     let scratch = Scratch::new();
     let (dir, link) = (scratch.path("dir"), scratch.path("link"));
-    made(&dir, records());
+    create_directory(&dir, records());
     symlink(&dir, &link).unwrap();
     fs::create_dir(dir.join("sub")).unwrap();
     let all = || {
@@ -32,15 +32,15 @@ fn dump_is_never_written_to_the_files_of_the_store() {
         (&dir, dir.join("sub/keys.jsonl")),
     ] {
         let ended = run(data("dump", from).arg("--output").arg(&to));
-        ended.fails(2, &["--output", "directory of the store", "elsewhere"]);
+        ended.fails(2, &["--output", "directory of the store", "another directory"]);
         assert!(all() == before, "{}", to.display());
     }
     let mut inside = data("dump", ".".as_ref());
-    run(inside.current_dir(&dir).args(["--output", "keys.jsonl"])).fails(2, &["elsewhere"]);
+    run(inside.current_dir(&dir).args(["--output", "keys.jsonl"])).fails(2, &["another directory"]);
     assert!(all() == before, "by relative paths");
     // A path next to the directory is accepted.
-    let mut beside = data("dump", &dir);
-    run(beside.current_dir(&dir).args(["--output", "../keys.jsonl"])).is(0, "");
+    let mut outside = data("dump", &dir);
+    run(outside.current_dir(&dir).args(["--output", "../keys.jsonl"])).is(0, "");
     assert_eq!(fs::read(scratch.path("keys.jsonl")).unwrap(), dumped);
 }
 
@@ -48,14 +48,14 @@ fn dump_is_never_written_to_the_files_of_the_store() {
 fn dash_is_standard_output() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
-    made(&dir, records());
+    create_directory(&dir, records());
     let ended = run(data("dump", &dir).args(["--output", "-"]).current_dir(&scratch.0));
     assert_eq!((ended.code, &ended.out), (Some(0), &dump(&dir)), "{ended:?}");
     assert_eq!(scratch.names(), ["dir"]);
 }
 
 #[test]
-fn error_of_an_unreadable_dump_has_no_line() {
+fn error_of_an_unreadable_dump_omits_the_line_number() {
     let scratch = Scratch::new();
     let (dir, empty, some) = (scratch.path("dir"), scratch.path("empty"), scratch.path("some"));
     fs::write(&empty, "").unwrap();
@@ -79,13 +79,13 @@ fn error_of_an_unreadable_dump_has_no_line() {
 fn directory_and_broker_exclude_each_other() {
     let scratch = Scratch::new();
     let (dir, file) = (scratch.path("dir"), scratch.path("keys.jsonl"));
-    made(&dir, records());
+    create_directory(&dir, records());
     fs::write(&file, HEADER).unwrap();
     let broker = ["--broker", "mqtt://127.0.0.1:1"];
     for mut command in [data("dump", &dir), data("restore", &dir)] {
-        run(command.args(broker)).fails(2, &["choose one: a directory", "dir", "--broker"]);
+        run(command.args(broker)).fails(2, &["both a directory", "dir", "--broker"]);
     }
-    run(data("restore", &dir).arg(&file).args(broker)).fails(2, &["choose one: a directory"]);
+    run(data("restore", &dir).arg(&file).args(broker)).fails(2, &["both a directory"]);
 }
 
 /// The user that runs the store can differ from the user that restores the directory.
@@ -109,7 +109,7 @@ fn restore_keeps_the_owner_of_an_existing_directory() {
     for entry in fs::read_dir(&dir).unwrap() {
         let file = entry.unwrap().metadata().unwrap();
         assert_eq!((file.uid(), file.gid()), (was.uid(), was.gid()));
-        assert_eq!(file.mode() & 0o777, 0o600, "for its owner alone");
+        assert_eq!(file.mode() & 0o777, 0o600, "for its owner only");
         files += 1;
     }
     assert!(files >= 2, "{files}");

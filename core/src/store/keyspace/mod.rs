@@ -56,7 +56,7 @@ impl Keyspace {
         self.bytes
     }
 
-    /// Who a value of this principal counts for; `None` for an unverified one.
+    /// The owner for whom a value of this principal counts; `None` for an unverified principal.
     pub(super) fn owner_of(&self, principal: Principal<'_>) -> Option<Owner> {
         Owner::of(principal, &self.hash)
     }

@@ -43,8 +43,8 @@ pub enum Record {
         /// The version of the removed value. A restored clock must be past it.
         version: Version,
     },
-    /// A request got its response. If it is redelivered, it gets the same response and has no
-    /// effect.
+    /// A request got its response. If it is redelivered, it gets the same response and is
+    /// not applied again.
     Response(RecordedResponse),
     /// A client is registered for the notifications of a key.
     Registered {
@@ -174,7 +174,7 @@ pub struct Batch {
     /// The id to report once the whole batch is persisted.
     pub id: BatchId,
     /// The records. Only with
-    /// [linearizable reads](crate::store::StoreConfig::linearizable_reads) a batch may have none.
+    /// [linearizable reads](crate::store::StoreConfig::linearizable_reads) a batch may be empty.
     pub records: Vec<Record>,
 }
 

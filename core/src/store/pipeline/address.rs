@@ -78,8 +78,8 @@ impl Address {
         }
     }
 
-    /// Bytes of the largest payload that the requester can receive with this version; `usize::MAX` if
-    /// its limit is not known.
+    /// Bytes of the largest payload that the requester can receive with this version; `usize::MAX`
+    /// if its limit is not known.
     pub(super) fn payload_max(&self, version: Option<&Hlc>) -> usize {
         let Some(max) = self.packet_bytes_max else { return usize::MAX };
         let empty = Response { payload: Bytes::new(), version: version.cloned() };

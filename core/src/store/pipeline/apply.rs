@@ -102,8 +102,8 @@ impl Store {
         Ok(Put { version, clock_advance })
     }
 
-    /// Records a SET. If its value is not durable but replaces a durable one, records the removal of
-    /// that one.
+    /// Records a SET. If its value is not durable but replaces a durable one, records the removal
+    /// of that one.
     fn record_put(
         &mut self,
         now: UnixTime,

@@ -119,7 +119,7 @@ impl Store {
         Ok(Request::decode_with(payload, self.config.word_case)?)
     }
 
-    /// Executes a GET, which has no effect and needs no deduplication.
+    /// Executes a GET, which only reads and needs no deduplication.
     fn execute_get(
         &mut self,
         now: Now,

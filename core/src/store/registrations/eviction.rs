@@ -13,7 +13,7 @@ use crate::store::usage::Owner;
 use crate::time::Instant;
 use crate::topic::NotificationTopic;
 
-/// How many registrations of one client are evicted at once when the store is full.
+/// Number of registrations of one client that are evicted at once when the store is full.
 const EVICTED_AT_ONCE: usize = 64;
 
 /// The registrations that were evicted last, as hashes: a client whose registration was evicted
@@ -182,9 +182,9 @@ impl Registrations {
     }
 
     /// Ends unverified registrations of the client for which eviction was allowed first, if it is
-    /// allowed: at most [`EVICTED_AT_ONCE`], so that a KEYNOTIFY does not wait for the end of thousands.
-    /// [`evict_for`](Self::evict_for) repeats this while bytes are missing. With a key, only the
-    /// registration for it ends.
+    /// allowed: at most [`EVICTED_AT_ONCE`], so that a KEYNOTIFY does not wait for the end of
+    /// thousands. [`evict_for`](Self::evict_for) repeats this while bytes are missing. With a key,
+    /// only the registration for it ends.
     fn remove_stalest(&mut self, now: Instant, key: Option<&[u8]>) -> Vec<Arc<Registration>> {
         let stalest = match key {
             None => self.by_evictable_from.first().cloned(),

@@ -138,7 +138,7 @@ fn error_contains_the_reason_and_nothing_of_the_line() {
     assert!(Entry::decode(last.as_bytes()).is_ok());
     for (line, what) in [
         ("{}", FORMAT),
-        (r#"{"format":"statestore-dump"}"#, "no such format_version"),
+        (r#"{"format":"statestore-dump"}"#, "unknown format_version"),
         (r#"{"format":"statestore-dump","format_version":1}"#, "from"),
         (
             r#"{"format":"statestore-dump","format_version":1,"from":"hush"}"#,

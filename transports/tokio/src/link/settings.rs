@@ -143,7 +143,7 @@ impl Options {
     /// | `AIO_MQTT_CLIENT_ID` | client id | random |
     /// | `AIO_MQTT_KEEP_ALIVE` | seconds, [from 5 to 65,535](Self::keep_alive) | 60 |
     /// | `AIO_MQTT_SESSION_EXPIRY` | seconds that the broker keeps the session; 0 for none | none |
-    /// | `AIO_MQTT_CLEAN_START` | `true`: no session; `false`: a session of an hour, or of the time above | |
+    /// | `AIO_MQTT_CLEAN_START` | [`true` or `false`](#sessions) | |
     /// | `AIO_MQTT_USERNAME` | user name | |
     /// | `AIO_MQTT_PASSWORD_FILE` | file with the password; a line end after it is ignored | |
     /// | `AIO_SAT_FILE` | file with a [service account token](Self::service_account_token) | |
@@ -151,9 +151,16 @@ impl Options {
     /// | `AIO_TLS_CERT_FILE`, `AIO_TLS_KEY_FILE` | client certificate and its key, PEM | |
     /// | `AIO_TLS_KEY_PASSWORD_FILE` | file with the password of the key | |
     ///
-    /// An empty variable counts as unset. The default session is the one difference to the SDKs: a
-    /// client of this package subscribes again after a lost connection, so it needs none. The
-    /// password is read now; all other files when the link connects.
+    /// An empty variable counts as unset. The password is read now; all other files when the link
+    /// connects. With `AIO_MQTT_USE_TLS=false`, the variables `AIO_TLS_…` are checked for
+    /// completeness and otherwise ignored: their files are not opened.
+    ///
+    /// # Sessions
+    /// With `AIO_MQTT_CLEAN_START=true`, the session ends with the connection, and
+    /// `AIO_MQTT_SESSION_EXPIRY` is ignored. With `false`, the broker keeps the session for
+    /// `AIO_MQTT_SESSION_EXPIRY`, or for an hour if that is unset. Without both, the session ends
+    /// with the connection, which differs from the SDKs: a client of this package subscribes again
+    /// after a lost connection, so it needs no session. A session requires `AIO_MQTT_CLIENT_ID`.
     ///
     /// ```no_run
     /// use statestore_tokio::Options;

@@ -5,16 +5,16 @@ use std::thread;
 
 use statestore_testkit::wire::raw::{Ask, Raw, array, blob, property};
 
-use crate::place::{Form, everywhere};
+use crate::deployment::{Mode, in_each_mode};
 
-everywhere!(
+in_each_mode!(
     five_hundred_requests_in_flight_get_responses,
     bench_keeps_five_hundred_in_flight,
     fifty_clients_see_consistent_results,
 );
 
-fn five_hundred_requests_in_flight_get_responses(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn five_hundred_requests_in_flight_get_responses(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let mut raw = here.raw("raw");
     for turn in 0..3_u32 {
         let mut expected = BTreeMap::new();
@@ -31,18 +31,18 @@ fn five_hundred_requests_in_flight_get_responses(form: Form) {
             raw.send(&ask);
         }
         while !expected.is_empty() {
-            let told = raw.reply();
-            let data = told.properties.as_ref().and_then(|all| all.correlation_data.clone());
+            let received = raw.reply();
+            let data = received.properties.as_ref().and_then(|all| all.correlation_data.clone());
             let reply =
-                expected.remove(&data.map(|data| data.to_vec())).expect("asked for, and once");
-            assert_eq!(told.payload, reply);
+                expected.remove(&data.map(|data| data.to_vec())).expect("each reply arrives once");
+            assert_eq!(received.payload, reply);
         }
     }
     assert!(raw.hears_nothing_more());
 }
 
-fn bench_keeps_five_hundred_in_flight(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn bench_keeps_five_hundred_in_flight(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let options = ["--in-flight", "512", "--requests", "3000", "--output", "json"];
     assert_eq!(here.run(&[&["bench"][..], &options].concat()).json()["requests"], 3_000);
     let options = ["--in-flight", "1000", "--requests", "3000", "--output", "json"];
@@ -96,8 +96,8 @@ fn member(mut raw: Raw, id: &str) -> Seen {
     seen
 }
 
-fn fifty_clients_see_consistent_results(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn fifty_clients_see_consistent_results(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let mut raw = here.raw("raw");
     for round in 0..ROUNDS {
         let doomed = format!("doomed {round}");
@@ -118,8 +118,8 @@ fn fifty_clients_see_consistent_results(form: Form) {
         all
     };
     let once: Vec<u32> = (0..ROUNDS).collect();
-    assert_eq!(sorted(|seen| &seen.won), once, "one winner a round");
-    assert_eq!(sorted(|seen| &seen.deleted), once, "one deletion a round");
+    assert_eq!(sorted(|seen| &seen.won), once, "one winner per round");
+    assert_eq!(sorted(|seen| &seen.deleted), once, "one deletion per round");
     let versions: Vec<&String> = seen.iter().flat_map(|seen| &seen.versions).collect();
     let distinct: BTreeSet<_> =
         versions.iter().map(|version| crate::dialects::order(version)).collect();

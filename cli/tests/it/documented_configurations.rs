@@ -7,8 +7,8 @@ use statestore_testkit::brokers::Etcd;
 use statestore_testkit::credentials::Certificates;
 use statestore_testkit::credentials::tokens::{Issuer, key_set};
 
-use crate::own_broker::{Own, Scratch};
-use crate::place::test_name;
+use crate::deployment::test_name;
+use crate::embedded_broker::{EmbeddedStore, Scratch};
 use crate::process::{Ended, Running, run, run_with_input, statestore};
 
 /// Returns the text of the first block of this language in a page.
@@ -44,18 +44,18 @@ impl Configuration {
     }
 
     /// Starts the server and waits for its ready line.
-    fn start(&self) -> Own {
+    fn start(&self) -> EmbeddedStore {
         ready(self.serve())
     }
 }
 
 /// Waits for the ready line of a server.
-fn ready(store: Running) -> Own {
+fn ready(store: Running) -> EmbeddedStore {
     let line = store.line();
     let url = line.strip_prefix("statestore: ready on ");
     let url = url.and_then(|rest| rest.split(';').next()).unwrap_or_else(|| panic!("{line:?}"));
     let port = url.rsplit(':').next().and_then(|port| port.parse().ok());
-    Own { port: port.unwrap_or_else(|| panic!("{line:?}")), store }
+    EmbeddedStore { port: port.unwrap_or_else(|| panic!("{line:?}")), store }
 }
 
 /// Writes a password file with these users, whose password is `secret`.
@@ -77,8 +77,8 @@ fn documented_policy(name: &str) -> Scratch {
     file
 }
 
-fn run_as(own: &Own, scheme: &str, user: &str, arguments: &[&str]) -> Ended {
-    let mut command = own.command(scheme, arguments);
+fn run_as(server: &EmbeddedStore, scheme: &str, user: &str, arguments: &[&str]) -> Ended {
+    let mut command = server.command(scheme, arguments);
     run(command.args(["--user", user]).env("STATESTORE_PASSWORD", "secret"))
 }
 
@@ -97,11 +97,11 @@ fn tls_configuration_admits_clients_by_certificate() {
             ("/etc/statestore/clients-ca.pem", &ca),
         ],
     );
-    let own = configuration.start();
+    let server = configuration.start();
     let (cert, key) = (path("client.pem"), path("client.key"));
     let login = ["set", "k", "v", "--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
-    run(own.command("mqtts", &login).args(["--user", "client"])).version();
-    let ended = run(own.command("mqtts", &login).args(["--user", "other"]));
+    run(server.command("mqtts", &login).args(["--user", "client"])).version();
+    let ended = run(server.command("mqtts", &login).args(["--user", "other"]));
     assert_ne!(ended.code, Some(0), "the certificate is that of another user");
 }
 
@@ -125,11 +125,11 @@ fn login_configuration_admits_users_by_password_over_tls() {
             ("/etc/statestore/policy.yaml", policy.path()),
         ],
     );
-    let own = configuration.start();
+    let server = configuration.start();
     let ca = path("ca.pem");
     let set = ["set", "private/ann/k", "v", "--tls-ca", &ca];
-    run_as(&own, "mqtts", "ann", &set).version();
-    run_as(&own, "mqtts", "bob", &set).fails(2, &["refused"]);
+    run_as(&server, "mqtts", "ann", &set).version();
+    run_as(&server, "mqtts", "bob", &set).fails(2, &["refused"]);
 }
 
 #[test]
@@ -145,8 +145,8 @@ fn authorization_configuration_enforces_the_documented_policy() {
             ("/etc/statestore/policy.yaml", policy.path()),
         ],
     );
-    let own = configuration.start();
-    let run_as = |user: &str, arguments: &[&str]| run_as(&own, "mqtt", user, arguments);
+    let server = configuration.start();
+    let run_as = |user: &str, arguments: &[&str]| run_as(&server, "mqtt", user, arguments);
     run_as("bob", &["set", "private/bob/k", "v"]).version();
     run_as("ann", &["get", "private/bob/k"]).fails(2, &["not authorized"]);
     run_as("ann", &["set", "shared/k", "v"]).version();
@@ -162,16 +162,16 @@ fn durability_configuration_persists_the_documented_keys() {
         include_str!("../../../docs/durability.md"),
         &[("127.0.0.1:1883", "127.0.0.1:0"), ("/var/lib/statestore", directory.path())],
     );
-    let own = configuration.start();
+    let server = configuration.start();
     let set = |key: &str, options: &[&str]| {
-        run(own.command("mqtt", &["set", key, "v"]).args(options)).version();
+        run(server.command("mqtt", &["set", key, "v"]).args(options)).version();
     };
     set("settings/a", &[]);
     set("requested", &["--persist"]);
     set("other", &[]);
-    own.store.kill();
-    let own = configuration.start();
-    let get = |key: &str| run(&mut own.command("mqtt", &["get", key]));
+    server.store.kill();
+    let server = configuration.start();
+    let get = |key: &str| run(&mut server.command("mqtt", &["get", key]));
     get("settings/a").is(0, "v");
     get("requested").is(0, "v");
     get("other").is(1, "");
@@ -192,8 +192,8 @@ fn cluster_configuration_starts_a_leader() {
             ("http://10.0.0.3:2379", &url),
         ],
     );
-    let own = configuration.start();
-    run(&mut own.command("mqtt", &["set", "k", "v"])).version();
+    let server = configuration.start();
+    run(&mut server.command("mqtt", &["set", "k", "v"])).version();
     let status = run(statestore().args(["status", "--etcd", &url]));
     assert_eq!(status.code, Some(0), "{status:?}");
     assert!(status.text().contains(" at 10.0.0.1:1883, since "), "{status:?}");
@@ -210,8 +210,8 @@ fn monitoring_configuration_serves_metrics_and_traffic() {
     let line = store.complaint();
     let url = line.strip_prefix("statestore: metrics on ").expect("the address");
     let url = url.strip_suffix("/metrics").expect("the path").to_owned();
-    let own = ready(store);
-    run(&mut own.command("mqtt", &["set", "k", "v"])).version();
+    let server = ready(store);
+    run(&mut server.command("mqtt", &["set", "k", "v"])).version();
     let status = run(statestore().args(["status", "--ready", "--metrics-url", &url]));
     assert_eq!(status.code, Some(0), "{status:?}");
 }

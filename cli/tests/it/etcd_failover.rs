@@ -4,7 +4,7 @@ use statestore_testkit::brokers::Etcd;
 use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::wire::raw::{Ask, Raw, array, response_topic};
 
-use crate::place::test_name;
+use crate::deployment::test_name;
 use crate::process::{Running, run, statestore};
 
 /// The shortest valid lease.
@@ -155,8 +155,8 @@ fn suspended_leader_becomes_standby_and_sends_no_stale_data() {
     until(&first.process, "standby again");
     until(&first.process, "leads, at 127.0.0.1:");
     let _ = raw.ended();
-    let heard = raw.heard();
-    assert!(heard.is_empty(), "what it had was out of date: {heard:?}");
+    let stale = raw.heard();
+    assert!(stale.is_empty(), "stale packets: {stale:?}");
     run(statestore().args(["get", "--broker", url, "k"])).is(0, "new");
     second.kill();
     assert!(first.process.line().contains("1 key loaded"));
@@ -168,8 +168,8 @@ fn next_leader_at_an_external_broker_processes_pending_requests() {
     let Some(etcd) = Etcd::start(&test_name()) else { return };
     let Some(broker) = Mosquitto::start(&test_name()) else { return };
     let url = format!("mqtt://127.0.0.1:{}", broker.port());
-    let beside = ["--broker", &url, "--advertise", "a"];
-    let first = serve(&etcd.url(), &[&beside[..], &["--etcd-name", "one"]].concat());
+    let external = ["--broker", &url, "--advertise", "a"];
+    let first = serve(&etcd.url(), &[&external[..], &["--etcd-name", "one"]].concat());
     assert!(first.line().contains("as client statestore"));
     let second = serve(&etcd.url(), &["--broker", &url, "--advertise", "b"]);
     until(&second, "one leads, at a");
@@ -192,10 +192,10 @@ fn next_leader_at_an_external_broker_processes_pending_requests() {
 
 #[test]
 fn invalid_options_are_reported_and_missing_etcd_is_awaited() {
-    let nobody = format!("http://127.0.0.1:{}", free_port());
-    let waits = serve(&nobody, &["--listen", "127.0.0.1:0"]);
+    let unreachable = format!("http://127.0.0.1:{}", free_port());
+    let waits = serve(&unreachable, &["--listen", "127.0.0.1:0"]);
     let line = until(&waits, "standby again");
-    assert!(line.contains(&format!("cannot reach etcd at {nobody}")), "{line}");
+    assert!(line.contains(&format!("cannot reach etcd at {unreachable}")), "{line}");
     waits.signal("-TERM");
     waits.end().is(0, "");
     for (options, part) in [
@@ -211,7 +211,7 @@ fn invalid_options_are_reported_and_missing_etcd_is_awaited() {
         (&["--data-dir", "d"], "--data-dir: use either data-dir or etcd"),
     ] {
         let mut command = statestore();
-        let etcd = ["serve", "--etcd", &nobody, "--listen", "127.0.0.1:0"];
+        let etcd = ["serve", "--etcd", &unreachable, "--listen", "127.0.0.1:0"];
         let ended = run(command.args(etcd).args(options));
         assert!(!ended.err.contains("secret"), "{ended:?}");
         ended.fails(2, &[part]);
@@ -221,7 +221,7 @@ fn invalid_options_are_reported_and_missing_etcd_is_awaited() {
         let ended = run(statestore().args(["serve", "--listen", "127.0.0.1:0", option]));
         ended.fails(2, &["it is for a cluster: give etcd too"]);
     }
-    run(statestore().args(["status", "--etcd", &nobody])).fails(3, &["cannot reach etcd at"]);
+    run(statestore().args(["status", "--etcd", &unreachable])).fails(3, &["cannot reach etcd at"]);
     run(statestore().args(["status", "--etcd", "mqtt://h"])).fails(2, &["is not an etcd endpoint"]);
 }
 

@@ -6,7 +6,7 @@ use statestore_etcd::{EtcdJournal, LeasedLink, Options};
 use statestore_proto::store::{Durability, Store, StoreConfig};
 use statestore_tokio::service::Journal as _;
 
-use super::own::service;
+use super::statestore::service;
 use super::{Failure, Machine};
 use crate::race::Lap;
 use crate::server_thread::ServerThread;

@@ -1,4 +1,4 @@
-//! Commands that are refused, stopped or cannot print: their messages and their effects.
+//! Errors, interruptions and full output of commands: messages and effects.
 
 use std::fs::File;
 use std::process::Stdio;
@@ -7,10 +7,10 @@ use std::thread;
 use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::wire::raw::Raw;
 
-use crate::place::{Form, everywhere, test_name};
+use crate::deployment::{Mode, in_each_mode, test_name};
 use crate::process::{run, statestore};
 
-everywhere!(
+in_each_mode!(
     outcome_is_reported_when_output_cannot_be_written,
     too_large_values_are_refused_without_a_request,
     interrupted_benchmark_leaves_no_keys,
@@ -27,25 +27,28 @@ fn unprinted(command: &mut std::process::Command) -> (Option<i32>, String) {
     (ended.status.code(), String::from_utf8(ended.stderr).expect("text"))
 }
 
-fn outcome_is_reported_when_output_cannot_be_written(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
-    for (line, told) in [
+fn outcome_is_reported_when_output_cannot_be_written(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
+    for (line, outcome) in [
         ("set k v", "the value was set, with version "),
         ("set k v --output json", "the value was set, with version "),
         ("set k w --nx --output json", "the value was not set, since the condition does not hold"),
         ("vdel k w --output json", "the key has another value and was not deleted"),
         ("del k --output json", "the key was deleted"),
-        ("del k --output json", "the key has no value"),
+        ("del k --output json", "the key is absent"),
     ] {
-        let (code, said) = unprinted(&mut here.command(&line.split(' ').collect::<Vec<_>>()));
-        assert_eq!(code, Some(4), "{line}: {said}");
-        assert!(said.contains(told) && said.contains("cannot write the output"), "{line}: {said}");
-        assert!(!said.contains("refused"), "{line}: {said}");
+        let (code, message) = unprinted(&mut here.command(&line.split(' ').collect::<Vec<_>>()));
+        assert_eq!(code, Some(4), "{line}: {message}");
+        assert!(
+            message.contains(outcome) && message.contains("cannot write the output"),
+            "{line}: {message}"
+        );
+        assert!(!message.contains("refused"), "{line}: {message}");
     }
 }
 
-fn too_large_values_are_refused_without_a_request(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn too_large_values_are_refused_without_a_request(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let limit = 1 << 20;
     let large = vec![b'v'; limit + 1];
     for line in [["set", "k", "--file", "-"], ["vdel", "k", "--file", "-"]] {
@@ -60,8 +63,8 @@ fn too_large_values_are_refused_without_a_request(form: Form) {
     }
 }
 
-fn interrupted_benchmark_leaves_no_keys(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn interrupted_benchmark_leaves_no_keys(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     for (signal, code) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
         let bench = here.spawn(&["bench", "--requests", "10000000"]);
         assert!(bench.complaint().contains("of 10000000 requests"));
@@ -94,7 +97,7 @@ fn refused_watch_exits_with_an_error() {
     for (line, requests) in [("elect e", 2), ("watch k", 1)] {
         let store = refuse(Raw::connect(broker.port(), "store"), requests);
         let ended = run(statestore().args(line.split(' ')).args(["--broker", &url]));
-        store.join().expect("it is asked");
+        store.join().expect("the store receives the requests");
         ended.fails(2, &["the store refused", "\u{fffd}[2Jnot for you"]);
     }
 }

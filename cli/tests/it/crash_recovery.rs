@@ -1,7 +1,7 @@
-//! Kills a store with a data directory under load, many times. Every acknowledged write must be
-//! present and nothing else. Each write has one effect, versions grow, and fences hold.
+//! Kills a store with a data directory under load, many times. All acknowledged writes and no
+//! others must be present. Each write has one effect, versions grow, and fences hold.
 //!
-//! `STATESTORE_KILLS` sets the number of kills for each form.
+//! `STATESTORE_KILLS` sets the number of kills in each mode.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +14,11 @@ use statestore_proto::message::{Refusal, ServiceError};
 use statestore_tokio::{Backoff, Error, StateStore, VersionedValue};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::place::{Form, Place, everywhere, test_name};
+use crate::deployment::{Deployment, Mode, in_each_mode, test_name};
 
-everywhere!(killed_under_load);
+in_each_mode!(acknowledged_writes_survive_kills_under_load);
 
-/// Number of kills of each form in the check.
+/// Number of kills in each mode in the check.
 const KILLS: u32 = 100;
 
 const WRITERS: usize = 6;
@@ -82,7 +82,7 @@ fn known<T>(outcome: Result<T, Error>) -> Option<T> {
 /// Writes a value that was never written before, or deletes the key.
 async fn write(store: &StateStore, key: &str, model: &Mutex<Model>, dice: u8) {
     let value = {
-        let mut model = model.lock().expect("nobody panics with it");
+        let mut model = model.lock().expect("no thread panics while it holds the lock");
         model.written += 1;
         format!("{key}:{}", model.written)
     };
@@ -92,7 +92,7 @@ async fn write(store: &StateStore, key: &str, model: &Mutex<Model>, dice: u8) {
         1 => known(store.set(key, value.clone()).if_absent().await),
         _ => {
             let outcome = known(store.del(key).await);
-            let mut model = model.lock().expect("nobody panics with it");
+            let mut model = model.lock().expect("no thread panics while it holds the lock");
             match outcome {
                 Some(removed) => {
                     let could = |may: &State| may.is_some() == removed;
@@ -104,7 +104,7 @@ async fn write(store: &StateStore, key: &str, model: &Mutex<Model>, dice: u8) {
             return;
         }
     };
-    let mut model = model.lock().expect("nobody panics with it");
+    let mut model = model.lock().expect("no thread panics while it holds the lock");
     match outcome {
         Some(Some(version)) => {
             let could = |may: &State| !only_if_absent || may.is_none();
@@ -122,9 +122,9 @@ async fn write(store: &StateStore, key: &str, model: &Mutex<Model>, dice: u8) {
     }
 }
 
-fn connect(here: &Place, name: &str) -> StateStore {
+fn connect(here: &Deployment, name: &str) -> StateStore {
     let options = Options::new(name, "127.0.0.1", here.port());
-    // The client reconnects as soon as there is a broker.
+    // The client reconnects as soon as the broker runs.
     let backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(20) };
     let builder = StateStore::builder().timeout(Duration::from_secs(5)).backoff(backoff);
     builder.spawn(ClientLink::for_client(options)).expect("a client id")
@@ -140,8 +140,8 @@ impl Directory {
         Self(path)
     }
 
-    fn start(&self, form: Form) -> Option<Place> {
-        form.start(&["--data-dir", self.0.to_str().expect("text"), "--durable", "all"])
+    fn start(&self, mode: Mode) -> Option<Deployment> {
+        mode.start(&["--data-dir", self.0.to_str().expect("text"), "--durable", "all"])
     }
 }
 
@@ -153,14 +153,14 @@ impl Drop for Directory {
 
 /// Returns the number of kills.
 fn kills() -> u32 {
-    #[expect(clippy::disallowed_methods, reason = "asked for on the command line")]
+    #[expect(clippy::disallowed_methods, reason = "the caller sets the number of kills")]
     let asked = std::env::var("STATESTORE_KILLS").ok();
     asked.and_then(|kills| kills.parse().ok()).unwrap_or(KILLS)
 }
 
-fn killed_under_load(form: Form) {
+fn acknowledged_writes_survive_kills_under_load(mode: Mode) {
     let directory = Directory::new();
-    let Some(mut here) = directory.start(form) else { return };
+    let Some(mut here) = directory.start(mode) else { return };
     let kills = kills();
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let _inside = runtime.enter();
@@ -205,7 +205,7 @@ fn killed_under_load(form: Form) {
             let found = found.map(|found| {
                 (String::from_utf8(found.value.to_vec()).expect("text"), found.version)
             });
-            model.lock().expect("nobody panics with it").read(key, found);
+            model.lock().expect("no thread panics while it holds the lock").read(key, found);
         }
         refuse_older(&runtime, &reader, &fenced, round);
         written = models.values().map(|model| model.lock().expect("whole").written).sum();

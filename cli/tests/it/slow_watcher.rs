@@ -2,19 +2,19 @@
 
 use statestore_testkit::wire::raw::{Ask, array};
 
-use crate::place::{Form, everywhere};
+use crate::deployment::{Mode, in_each_mode};
 use crate::process::resident_kb;
 
-everywhere!(watcher_that_never_reads_delays_no_other_client);
+in_each_mode!(watcher_that_does_not_read_does_not_delay_other_clients);
 
 /// Memory limit of the serving processes in kilobytes. It is far more than they need and far less
 /// than the written bytes.
 const RESIDENT_MAX: u64 = 40_000;
 
-fn watcher_that_never_reads_delays_no_other_client(form: Form) {
+fn watcher_that_does_not_read_does_not_delay_other_clients(mode: Mode) {
     // This line overrides an earlier one of the same name. With unlimited queues for slow clients,
     // memory would be unbounded.
-    let Some(here) = form.start_with(&[], "max_queued_messages 100") else { return };
+    let Some(here) = mode.start_with(&[], "max_queued_messages 100") else { return };
     let mut slow = here.raw("slow");
     assert_eq!(slow.answer(&Ask::page("slow", array(&[b"KEYNOTIFY", b"k"]))), b"+OK\r\n");
     let (mut writer, mut watcher) = (here.raw("writer"), here.raw("watcher"));
@@ -25,8 +25,8 @@ fn watcher_that_never_reads_delays_no_other_client(form: Form) {
         value[..4].copy_from_slice(&number.to_be_bytes());
         let set = Ask::page("writer", array(&[b"SET", b"k", &value]));
         assert_eq!(writer.answer(&set), b"+OK\r\n", "{number}");
-        let told = watcher.notification();
-        assert!(told.payload.ends_with(&[&value[..], b"\r\n"].concat()), "{number}");
+        let notification = watcher.notification();
+        assert!(notification.payload.ends_with(&[&value[..], b"\r\n"].concat()), "{number}");
     }
     for id in here.process_ids() {
         let Some(resident) = resident_kb(id) else { continue };

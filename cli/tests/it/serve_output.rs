@@ -2,22 +2,22 @@
 
 use statestore_testkit::wire::raw::{Ask, array};
 
-use crate::place::{Form, everywhere};
+use crate::deployment::{Mode, in_each_mode};
 
-everywhere!(
+in_each_mode!(
     serve_prints_one_line_with_its_trust_settings,
     serve_ends_cleanly_on_both_signals,
     serve_ends_cleanly_under_load,
     hangup_does_not_end_serve,
 );
 
-fn serve_prints_one_line_with_its_trust_settings(form: Form) {
-    let Some(mut here) = form.start(&[]) else { return };
+fn serve_prints_one_line_with_its_trust_settings(mode: Mode) {
+    let Some(mut here) = mode.start(&[]) else { return };
     here.kill_store();
     let store = crate::process::Running::start(&mut here.serve());
     let line = store.line();
     assert!(line.starts_with(&format!("statestore: ready on {}", here.url())), "{line}");
-    if form.has_broker_apart() {
+    if mode.has_external_broker() {
         assert!(line.contains("as client statestore;"), "{line}");
         assert!(line.contains("client ids of requests are not verified"), "{line}");
         assert!(line.contains("access rules"), "{line}");
@@ -29,8 +29,8 @@ fn serve_prints_one_line_with_its_trust_settings(form: Form) {
     assert_eq!(ended.err, "", "and nothing to complain about");
 }
 
-fn serve_ends_cleanly_on_both_signals(form: Form) {
-    let Some(mut here) = form.start(&[]) else { return };
+fn serve_ends_cleanly_on_both_signals(mode: Mode) {
+    let Some(mut here) = mode.start(&[]) else { return };
     for name in ["-INT", "-TERM"] {
         here.run(&["set", "k", "v"]).version();
         let store = here.take_store();
@@ -42,8 +42,8 @@ fn serve_ends_cleanly_on_both_signals(form: Form) {
     }
 }
 
-fn serve_ends_cleanly_under_load(form: Form) {
-    let Some(mut here) = form.start(&[]) else { return };
+fn serve_ends_cleanly_under_load(mode: Mode) {
+    let Some(mut here) = mode.start(&[]) else { return };
     for name in ["-TERM", "-INT"] {
         let mut raw = here.raw("raw");
         let store = here.take_store();
@@ -63,10 +63,10 @@ fn serve_ends_cleanly_under_load(form: Form) {
     }
 }
 
-fn hangup_does_not_end_serve(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn hangup_does_not_end_serve(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     here.run(&["set", "k", "v"]).version();
     here.store().signal("-HUP");
-    assert!(here.store().complaint().contains("there is no file to reload"));
+    assert!(here.store().complaint().contains("no file to reload"));
     here.run(&["get", "k"]).is(0, "v");
 }

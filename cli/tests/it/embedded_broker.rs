@@ -14,12 +14,12 @@ use statestore_testkit::wire::raw::Raw;
 use crate::process::{Running, run, run_with_input, statestore};
 
 /// A store with an embedded broker on a free port.
-pub(crate) struct Own {
+pub(crate) struct EmbeddedStore {
     pub(crate) port: u16,
     pub(crate) store: Running,
 }
 
-impl Own {
+impl EmbeddedStore {
     pub(crate) fn start(options: &[&str]) -> Self {
         let listen =
             if options.contains(&"--listen-tls-cert") { "--listen-tls" } else { "--listen" };
@@ -75,8 +75,8 @@ fn users_log_in_with_their_passwords() {
     assert_eq!(text.lines().count(), 2, "one line for each user");
     assert!(!text.contains("one") && !text.contains("two"), "no password stands there");
 
-    let own = Own::start(&["--password-file", file.path()]);
-    let set = |login: &[&str]| run(own.command("mqtt", &["set", "k", "v"]).args(login));
+    let server = EmbeddedStore::start(&["--password-file", file.path()]);
+    let set = |login: &[&str]| run(server.command("mqtt", &["set", "k", "v"]).args(login));
     set(&["--user", "alice", "--password", "one"]).version();
     set(&["--user", "bob", "--password", "two"]).version();
     for login in [&["--user", "alice", "--password", "wrong"][..], &["--user", "carol"], &[]] {
@@ -145,28 +145,28 @@ fn users_are_reloaded_while_the_store_runs() {
         run_with_input(statestore().args(["passwd", file.path(), user]), b"secret\n").is(0, "");
     };
     passwd("alice");
-    let own = Own::start(&["--password-file", file.path()]);
+    let server = EmbeddedStore::start(&["--password-file", file.path()]);
     let get = |user: &str| {
-        run(&mut own.command("mqtt", &["get", "k", "--user", user, "--password", "secret"])).code
+        run(&mut server.command("mqtt", &["get", "k", "--user", user, "--password", "secret"])).code
     };
     let again = || {
-        own.store.signal("-HUP");
+        server.store.signal("-HUP");
         loop {
-            let line = own.store.complaint();
+            let line = server.store.complaint();
             if line.contains(file.path()) {
                 return line;
             }
         }
     };
     passwd("bob");
-    assert_eq!(get("bob"), Some(2), "not before it is told");
+    assert_eq!(get("bob"), Some(2), "not before the reload");
     assert!(again().contains("2 users from now on"));
     assert_eq!(get("bob"), Some(1));
     // Invalid files change nothing.
     for (broken, why) in [("alice:secret\n", "line 1 is not NAME:HASH"), ("", "no user")] {
         fs::write(&file.0, broken).expect("a file");
-        let said = again();
-        assert!(said.contains(why) && said.contains("nothing has changed"), "{said}");
+        let message = again();
+        assert!(message.contains(why) && message.contains("nothing has changed"), "{message}");
     }
     fs::remove_file(&file.0).expect("it is ours");
     assert!(again().contains("No such file"));
@@ -198,8 +198,8 @@ fn password_file_keeps_its_owner() {
         |path: &str| run_with_input(statestore().args(["passwd", path, "alice"]), b"one\n");
     passwd(file.path()).is(0, "");
     let seen = || {
-        let told = fs::metadata(&file.0).expect("it is there");
-        (told.uid(), told.gid(), told.mode() & 0o777)
+        let metadata = fs::metadata(&file.0).expect("it is there");
+        (metadata.uid(), metadata.gid(), metadata.mode() & 0o777)
     };
     let (uid, gid, mode) = seen();
     assert_eq!(mode, 0o600, "for its owner only");
@@ -269,34 +269,35 @@ fn tls_verifies_both_sides() {
     let (ca, cert, key) = (path("ca.pem"), path("broker.pem"), path("broker.key"));
     let options =
         ["--listen-tls-cert", &cert, "--listen-tls-key", &key, "--listen-tls-client-ca", &ca];
-    let own = Own::start(&options);
+    let server = EmbeddedStore::start(&options);
     let (cert, key) = (path("client.pem"), path("client.key"));
     let known = ["set", "k", "v", "--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
-    run(&mut own.command("mqtts", &known)).version();
+    run(&mut server.command("mqtts", &known)).version();
     made.encrypt_key("client", "-v2 aes-256-cbc");
     let (encrypted, password) = (path("client.encrypted.key"), path("client.password"));
     let mut encrypted =
         ["get", "k", "--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &encrypted].to_vec();
     encrypted.extend(["--tls-key-password-file", &password]);
-    run(&mut own.command("mqtts", &encrypted)).is(0, "v");
+    run(&mut server.command("mqtts", &encrypted)).is(0, "v");
     *encrypted.last_mut().expect("an argument") = &ca;
-    run(&mut own.command("mqtts", &encrypted)).fails(2, &["--tls-key", &ca, "cannot be decrypted"]);
+    run(&mut server.command("mqtts", &encrypted))
+        .fails(2, &["--tls-key", &ca, "cannot be decrypted"]);
     let short = ["get", "k", "--timeout", "400ms"];
     let mut anonymous = statestore();
     anonymous.args(short).args(["--tls-ca", &ca, "--broker"]);
-    anonymous.arg(format!("mqtts://localhost:{}", own.port));
+    anonymous.arg(format!("mqtts://localhost:{}", server.port));
     assert_eq!(run(&mut anonymous).code, Some(3), "without a certificate");
     let mut plain = statestore();
-    plain.args(short).args(["--broker", &format!("mqtt://localhost:{}", own.port)]);
+    plain.args(short).args(["--broker", &format!("mqtt://localhost:{}", server.port)]);
     assert_eq!(run(&mut plain).code, Some(3), "without TLS");
-    let own = run(statestore().args([
+    let ended = run(statestore().args([
         "serve",
         "--listen-tls",
         "127.0.0.1:0",
         "--listen-tls-cert",
         &cert,
     ]));
-    own.fails(2, &["--listen-tls-cert: it requires listen-tls-key"]);
+    ended.fails(2, &["--listen-tls-cert: it requires listen-tls-key"]);
 }
 
 #[test]
@@ -317,25 +318,26 @@ fn used_port_and_contradictory_options_are_reported() {
 
 #[test]
 fn connections_above_the_limit_are_rejected() {
-    let own = Own::start(&["--max-connections", "1"]);
-    let watch = Running::start(&mut own.command("mqtt", &["watch", "k"]));
+    let server = EmbeddedStore::start(&["--max-connections", "1"]);
+    let watch = Running::start(&mut server.command("mqtt", &["watch", "k"]));
     assert_eq!(watch.complaint(), "absent");
     let mut second = statestore();
     second.args(["get", "k", "--timeout", "400ms", "--broker"]);
-    second.arg(format!("mqtt://localhost:{}", own.port));
+    second.arg(format!("mqtt://localhost:{}", server.port));
     assert_eq!(run(&mut second).code, Some(3), "one too many");
     watch.kill();
-    run(&mut own.command("mqtt", &["get", "k"])).is(1, "");
+    run(&mut server.command("mqtt", &["get", "k"])).is(1, "");
 }
 
 /// A client that exceeds its memory limit is disconnected, and the store continues.
 #[test]
 fn client_above_its_memory_limit_is_disconnected() {
-    let own = Own::start(&["--max-client-memory", "65536", "--max-broker-memory", "1048576"]);
-    let mut deaf = Raw::connect(own.port, "deaf");
+    let server =
+        EmbeddedStore::start(&["--max-client-memory", "65536", "--max-broker-memory", "1048576"]);
+    let mut deaf = Raw::connect(server.port, "deaf");
     assert_eq!(deaf.command(&["KEYNOTIFY", "k"]), b"+OK\r\n");
     let value = "v".repeat(60_000);
-    let mut writer = Raw::connect(own.port, "writer");
+    let mut writer = Raw::connect(server.port, "writer");
     for _ in 0..300 {
         assert_eq!(writer.command(&["SET", "k", &value]), b"+OK\r\n");
     }

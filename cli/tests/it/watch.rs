@@ -2,21 +2,24 @@
 
 use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, notification_topic, response_topic};
 
-use crate::place::{Form, everywhere};
+use crate::deployment::{Mode, in_each_mode};
 use crate::process::run;
 
-everywhere!(
+in_each_mode!(
     watch_prints_each_change,
     watch_ends_at_its_count_or_a_signal,
     presence_ends_registrations_of_disconnected_clients
 );
 
-fn watch_prints_each_change(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn watch_prints_each_change(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let first = here.run(&["set", "k", "one"]).version();
     let json = here.spawn(&["watch", "k", "--output", "json", "--count", "4"]);
     let raw = here.spawn(&["watch", "k"]);
-    let set = |value: &str, version: &str| serde_json::json!({"key": "k", "result": "set", "value": value, "version": version});
+    let set = |value: &str, version: &str| {
+        let fields = [("key", "k"), ("result", "set"), ("value", value), ("version", version)];
+        serde_json::json!(std::collections::BTreeMap::from(fields))
+    };
     assert_eq!(json.json(), set("one", &first));
     assert_eq!(json.json(), serde_json::json!({"key": "k", "result": "live"}));
     assert_eq!(raw.line(), "one");
@@ -28,16 +31,19 @@ fn watch_prints_each_change(form: Form) {
     assert_eq!(raw.line(), "two\\nlines");
     assert_eq!(raw.complaint(), "deleted");
     let bytes = here.run_with_input(&["set", "k", "--file", "-"], &[0xff]).version();
-    let told = json.json();
-    assert_eq!((&told["value_base64"], &told["version"]), (&"/w==".into(), &bytes.as_str().into()));
+    let event = json.json();
+    assert_eq!(
+        (&event["value_base64"], &event["version"]),
+        (&"/w==".into(), &bytes.as_str().into())
+    );
     json.end().is(0, "");
     assert_eq!(raw.line(), "\\xff");
     raw.signal("-INT");
     raw.end().is(0, "");
 }
 
-fn watch_ends_at_its_count_or_a_signal(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn watch_ends_at_its_count_or_a_signal(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     here.run(&["watch", "k", "--count", "0"]).is(0, "");
     for signal in ["-INT", "-TERM"] {
         let watch = here.spawn(&["watch", "k"]);
@@ -53,8 +59,8 @@ fn watch_ends_at_its_count_or_a_signal(form: Form) {
 
 /// Returns whether a client with a persistent session is notified of changes after it has
 /// disconnected and reconnected.
-fn is_told_after_it_has_gone(form: Form, options: &[&str]) -> Option<bool> {
-    let here = form.start_with(options, "log_dest topic\nlog_type notice\nlog_type error")?;
+fn is_notified_after_reconnecting(mode: Mode, options: &[&str]) -> Option<bool> {
+    let here = mode.start_with(options, "log_dest topic\nlog_type notice\nlog_type error")?;
     let kept = Hello { session: Some(60), ..Hello::default() };
     let mut raw = Raw::open(here.port(), "goes", kept);
     assert!(!raw.welcome.session_present);
@@ -68,11 +74,17 @@ fn is_told_after_it_has_gone(form: Form, options: &[&str]) -> Option<bool> {
     Some(!raw.hears_nothing_more())
 }
 
-fn presence_ends_registrations_of_disconnected_clients(form: Form) {
-    if !form.has_broker_apart() {
-        return form.skip("a store inside the broker knows who has gone");
+fn presence_ends_registrations_of_disconnected_clients(mode: Mode) {
+    if !mode.has_external_broker() {
+        return mode.skip("an embedded store detects disconnected clients without an option");
     }
-    let Some(told) = is_told_after_it_has_gone(form, &[]) else { return };
-    assert!(told, "a store that is an ordinary client does not know who has gone");
-    assert_eq!(is_told_after_it_has_gone(form, &["--presence-from-mosquitto-log"]), Some(false));
+    let Some(is_notified) = is_notified_after_reconnecting(mode, &[]) else { return };
+    assert!(
+        is_notified,
+        "without presence, an external store does not detect disconnected clients"
+    );
+    assert_eq!(
+        is_notified_after_reconnecting(mode, &["--presence-from-mosquitto-log"]),
+        Some(false)
+    );
 }

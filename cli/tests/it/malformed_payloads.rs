@@ -7,9 +7,9 @@ use std::{fs, thread};
 use statestore_proto::message::{Refusal, Reply, Request, RequestKind, Response};
 use statestore_testkit::wire::raw::{Ask, Raw, array, blob};
 
-use crate::place::{Form, everywhere};
+use crate::deployment::{Mode, in_each_mode};
 
-everywhere!(every_fuzz_input_gets_a_response_while_others_are_served);
+in_each_mode!(every_fuzz_input_gets_a_response_while_others_are_served);
 
 /// Returns every input of the corpora whose bytes are messages or texts.
 fn inputs() -> Vec<Vec<u8>> {
@@ -31,23 +31,23 @@ fn inputs() -> Vec<Vec<u8>> {
 /// Sends an input and checks its response: the error that the grammar requires, or the reply to its
 /// command.
 fn attack(raw: &mut Raw, input: &[u8]) {
-    let told = raw.answer(&Ask::page("attacker", input));
-    let about = || format!("{} got {}", input.escape_ascii(), told.escape_ascii());
+    let response = raw.answer(&Ask::page("attacker", input));
+    let about = || format!("{} got {}", input.escape_ascii(), response.escape_ascii());
     match Request::decode(input) {
-        Ok(Request::Scan(_)) => match Response::decode(&told, RequestKind::Scan) {
+        Ok(Request::Scan(_)) => match Response::decode(&response, RequestKind::Scan) {
             Ok(Response::Page(_)) => {}
-            _ => assert_eq!(told, b"-ERR syntax error\r\n", "{}", about()),
+            _ => assert_eq!(response, b"-ERR syntax error\r\n", "{}", about()),
         },
         Err(error) => {
             let expected = format!("-ERR {}\r\n", error.kind.refusal().text());
-            assert_eq!(told, expected.as_bytes(), "{}", about());
+            assert_eq!(response, expected.as_bytes(), "{}", about());
         }
         Ok(Request::Command(command)) => {
-            let reply = Reply::decode(&told, command.kind());
+            let reply = Reply::decode(&response, command.kind());
             let fits = match &reply {
                 Ok(Reply::Error(error)) => {
                     let quota = format!("-ERR {}\r\n", Refusal::QuotaExceeded.text());
-                    assert_eq!(told, quota.as_bytes(), "{error}: {}", about());
+                    assert_eq!(response, quota.as_bytes(), "{error}: {}", about());
                     command.key().len() > 32 * 1024
                 }
                 Ok(_) => true,
@@ -76,8 +76,8 @@ fn ordinary(mut raw: Raw, stop: &AtomicBool) -> u32 {
     rounds
 }
 
-fn every_fuzz_input_gets_a_response_while_others_are_served(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn every_fuzz_input_gets_a_response_while_others_are_served(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let (mut raw, ordinary_raw, stop) =
         (here.raw("attacker"), here.raw("ordinary"), AtomicBool::new(false));
     let rounds = thread::scope(|scope| {

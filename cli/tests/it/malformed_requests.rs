@@ -4,11 +4,11 @@ use statestore_testkit::vectors::Vectors;
 use statestore_testkit::wire::packets::Qos;
 use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, property};
 
-use crate::place::{Form, everywhere};
+use crate::deployment::{Mode, in_each_mode};
 
-everywhere!(
+in_each_mode!(
     request_without_response_topic_is_dropped,
-    what_lacks_something_is_refused,
+    request_without_a_required_property_is_refused,
     forbidden_response_topics_are_dropped,
     response_rejected_by_the_broker_does_not_end_the_store,
 );
@@ -23,8 +23,8 @@ fn exists(witness: &mut Raw, key: &str) -> bool {
     witness.answer(&Ask::page("witness", array(&[b"GET", key.as_bytes()]))) != b"$-1\r\n"
 }
 
-fn request_without_response_topic_is_dropped(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn request_without_response_topic_is_dropped(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let (mut raw, mut witness) = (here.raw("raw"), here.raw("witness"));
     for qos in [Qos::AtLeastOnce, Qos::AtMostOnce] {
         for correlation in [None, Some(vec![1; 16])] {
@@ -38,8 +38,8 @@ fn request_without_response_topic_is_dropped(form: Form) {
     assert_eq!(raw.answer(&set("raw", "k")), b"+OK\r\n");
 }
 
-fn what_lacks_something_is_refused(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn request_without_a_required_property_is_refused(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let (mut raw, mut witness) = (here.raw("raw"), here.raw("witness"));
     let changed = |change: fn(&mut Ask)| {
         let mut ask = set("raw", "k");
@@ -58,18 +58,18 @@ fn what_lacks_something_is_refused(form: Form) {
         (set("raw", "k").with("__ft", "1:-1:a"), "malformed timestamp"),
         (set("raw", "k").without("__ts").with("__ft", "x"), "missing timestamp"),
     ] {
-        let told = raw.ask(&ask);
-        assert_eq!(told.payload, format!("-ERR {text}\r\n").as_bytes(), "{ask:?}");
-        assert_eq!(property(&told, "__stat"), Some("200"), "{ask:?}");
-        assert_eq!(property(&told, "__ts"), None, "{ask:?}");
+        let reply = raw.ask(&ask);
+        assert_eq!(reply.payload, format!("-ERR {text}\r\n").as_bytes(), "{ask:?}");
+        assert_eq!(property(&reply, "__stat"), Some("200"), "{ask:?}");
+        assert_eq!(property(&reply, "__ts"), None, "{ask:?}");
         assert!(!exists(&mut witness, "k"), "{ask:?}");
     }
     // Only SET requires a timestamp, and the store reads fencing tokens of writes only.
     for elements in
         [&[&b"GET"[..], b"k"][..], &[b"DEL", b"k"], &[b"VDEL", b"k", b"v"], &[b"KEYNOTIFY", b"k"]]
     {
-        let told = raw.answer(&Ask::page("raw", array(elements)).without("__ts"));
-        assert!(!told.starts_with(b"-ERR"), "{elements:?}");
+        let reply = raw.answer(&Ask::page("raw", array(elements)).without("__ts"));
+        assert!(!reply.starts_with(b"-ERR"), "{elements:?}");
     }
     let read = Ask::page("raw", array(&[b"GET", b"k"])).with("__ft", "x");
     assert_eq!(raw.answer(&read.replacing("__ts", "y")), b"$-1\r\n");
@@ -77,8 +77,8 @@ fn what_lacks_something_is_refused(form: Form) {
     assert!(exists(&mut witness, "k"));
 }
 
-fn forbidden_response_topics_are_dropped(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn forbidden_response_topics_are_dropped(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let mut witness = here.raw("witness");
     let cases = Vectors::read("topics-response.txt").unwrap_or_else(|error| panic!("{error}"));
     for (number, case) in cases.cases().iter().enumerate() {
@@ -88,9 +88,9 @@ fn forbidden_response_topics_are_dropped(form: Form) {
         // A broker that verifies client ids does not let clients direct responses to others.
         let named = topic.strip_prefix("clients/").and_then(|below| below.split('/').next());
         let names_nobody = named == Some("");
-        let allowed = allowed && !(names_nobody && form == Form::Embedded);
+        let allowed = allowed && !(names_nobody && mode == Mode::Embedded);
         let can_be = |name: &&str| !name.is_empty() && !name.contains('\0');
-        let own = named.filter(can_be).filter(|_| form == Form::Embedded);
+        let own = named.filter(can_be).filter(|_| mode == Mode::Embedded);
         let id = match own {
             Some(name) => name.to_owned(),
             None => format!("client {number}"),
@@ -106,8 +106,8 @@ fn forbidden_response_topics_are_dropped(form: Form) {
     assert!(witness.hears_nothing_more());
 }
 
-fn response_rejected_by_the_broker_does_not_end_the_store(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn response_rejected_by_the_broker_does_not_end_the_store(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let (mut raw, mut witness) = (here.raw("raw"), here.raw("witness"));
     assert_eq!(witness.answer(&set("witness", "k")), b"+OK\r\n");
     // Some brokers reject the response. Others close the connection of the store and then redeliver

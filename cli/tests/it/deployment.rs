@@ -1,7 +1,7 @@
-//! A running store, in every form of serving.
+//! A running store, in every mode of `serve`.
 //!
-//! To add a form, add a variant of [`Form`], the match arms that the compiler requires, and a line
-//! in [`everywhere`].
+//! To add a mode, add a variant of [`Mode`], the match arms that the compiler requires, and a line
+//! in [`in_each_mode`].
 
 use std::process::Command;
 use std::thread;
@@ -11,88 +11,88 @@ use statestore_testkit::wire::raw::Raw;
 
 use crate::process::{Ended, Running, run, run_with_input, statestore};
 
-/// A form of serving.
+/// Mode of `serve`: the broker to which its clients connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum Mode {
     /// A mosquitto, with `statestore serve --broker` as its store.
-    Beside,
+    External,
     /// `statestore serve` with the embedded broker.
     Embedded,
 }
 
-/// Turns each test function with a [`Form`] parameter into one test for every form.
-macro_rules! everywhere {
+/// Turns each test function with a [`Mode`] parameter into one test for each mode.
+macro_rules! in_each_mode {
     ($($test:ident),+ $(,)?) => {
-        $crate::place::form!(beside, Beside, $($test)+);
-        $crate::place::form!(embedded, Embedded, $($test)+);
+        $crate::deployment::mode!(external, External, $($test)+);
+        $crate::deployment::mode!(embedded, Embedded, $($test)+);
     };
 }
 
-/// The tests of one form, in a separate module.
-macro_rules! form {
-    ($module:ident, $form:ident, $($test:ident)+) => {
+/// The tests of one mode, in a separate module.
+macro_rules! mode {
+    ($module:ident, $mode:ident, $($test:ident)+) => {
         mod $module {
             $(
                 #[test]
                 fn $test() {
-                    super::$test($crate::place::Form::$form);
+                    super::$test($crate::deployment::Mode::$mode);
                 }
             )+
         }
     };
 }
 
-pub(crate) use {everywhere, form};
+pub(crate) use {in_each_mode, mode};
 
-impl Form {
+impl Mode {
     /// Returns whether the broker is a separate process. It then survives the store, and any client
     /// can read requests.
-    pub(crate) const fn has_broker_apart(self) -> bool {
+    pub(crate) const fn has_external_broker(self) -> bool {
         match self {
-            Self::Beside => true,
+            Self::External => true,
             Self::Embedded => false,
         }
     }
 
-    /// Prints that the test does not apply to this form.
+    /// Prints that the test does not apply to this mode.
     pub(crate) fn skip(self, reason: &str) {
-        println!("{}: skipped in the form {self:?}, {reason}", test_name());
+        println!("{}: skipped in the mode {self:?}, {reason}", test_name());
     }
 
-    /// Starts a place. Prints a line and returns `None` if that is impossible.
-    pub(crate) fn start(self, options: &[&str]) -> Option<Place> {
+    /// Starts a deployment. Prints a line and returns `None` if that is impossible.
+    pub(crate) fn start(self, options: &[&str]) -> Option<Deployment> {
         self.start_with(options, "")
     }
 
-    /// Starts a place with more lines in the configuration of a separate broker.
-    pub(crate) fn start_with(self, options: &[&str], lines: &str) -> Option<Place> {
+    /// Starts a deployment with more lines in the configuration of a separate broker.
+    pub(crate) fn start_with(self, options: &[&str], lines: &str) -> Option<Deployment> {
         let broker = match self {
-            Self::Beside => Some(Mosquitto::start_with(&test_name(), lines)?),
+            Self::External => Some(Mosquitto::start_with(&test_name(), lines)?),
             Self::Embedded => None,
         };
         let options = options.iter().map(|option| (*option).to_owned()).collect();
-        let mut place = Place {
-            form: self,
+        let mut deployment = Deployment {
+            mode: self,
             port: broker.as_ref().map_or(0, Mosquitto::port),
             broker,
             store: None,
             options,
         };
-        place.start_store();
-        Some(place)
+        deployment.start_store();
+        Some(deployment)
     }
 }
 
 /// A broker, a store and their clients.
-pub(crate) struct Place {
-    pub(crate) form: Form,
+pub(crate) struct Deployment {
+    pub(crate) mode: Mode,
     broker: Option<Mosquitto>,
     port: u16,
     store: Option<Running>,
     options: Vec<String>,
 }
 
-impl Place {
+impl Deployment {
     pub(crate) const fn port(&self) -> u16 {
         self.port
     }
@@ -101,7 +101,7 @@ impl Place {
         format!("mqtt://127.0.0.1:{}", self.port())
     }
 
-    /// Returns the command with the address of this place.
+    /// Returns the command with the address of this deployment.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = statestore();
         command.env("STATESTORE_BROKER", self.url()).env("STATESTORE_TIMEOUT", "5s");
@@ -129,11 +129,11 @@ impl Place {
         Raw::connect(self.port(), client_id)
     }
 
-    /// Returns the command that starts the store, with the options of this place.
+    /// Returns the command that starts the store, with the options of this deployment.
     pub(crate) fn serve(&self) -> Command {
-        let mut command = match self.form {
-            Form::Beside => self.command(&["serve", "--broker", &self.url()]),
-            Form::Embedded => {
+        let mut command = match self.mode {
+            Mode::External => self.command(&["serve", "--broker", &self.url()]),
+            Mode::Embedded => {
                 let mut command = statestore();
                 command.args(["serve", "--listen", &format!("127.0.0.1:{}", self.port)]);
                 command
@@ -156,14 +156,14 @@ impl Place {
     /// Starts the store, which must not be running, and waits for its ready line.
     pub(crate) fn start_store(&mut self) {
         let mut serve = self.serve();
-        if self.form == Form::Beside {
+        if self.mode == Mode::External {
             // The session of a killed store may exist; the check would wait for its response.
             serve.arg("--take-over");
         }
         let store = Running::start(&mut serve);
         let line = store.line();
-        let told = line.strip_prefix("statestore: ready on mqtt://127.0.0.1:").expect("ready");
-        let port = told.split(|c: char| !c.is_ascii_digit()).next().and_then(|p| p.parse().ok());
+        let address = line.strip_prefix("statestore: ready on mqtt://127.0.0.1:").expect("ready");
+        let port = address.split(|c: char| !c.is_ascii_digit()).next().and_then(|p| p.parse().ok());
         let port = port.expect("a port");
         assert!(self.port == 0 || self.port == port, "{line:?}");
         self.port = port;
@@ -177,12 +177,12 @@ impl Place {
 
     /// Kills the broker, as in a crash, and restarts it on the same port. All connections are lost.
     pub(crate) fn restart_broker(&mut self) {
-        match self.form {
-            Form::Beside => {
+        match self.mode {
+            Mode::External => {
                 let restarted = self.broker.as_mut().is_some_and(Mosquitto::restart);
                 assert!(restarted, "mosquitto starts again");
             }
-            Form::Embedded => {
+            Mode::Embedded => {
                 self.kill_store();
                 self.start_store();
             }
@@ -191,8 +191,8 @@ impl Place {
 
     /// Returns the ids of the serving processes, to measure their memory.
     pub(crate) fn process_ids(&self) -> Vec<u32> {
-        match self.form {
-            Form::Beside | Form::Embedded => {
+        match self.mode {
+            Mode::External | Mode::Embedded => {
                 [self.broker.as_ref().and_then(Mosquitto::process_id), Some(self.store().id())]
             }
         }

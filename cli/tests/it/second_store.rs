@@ -9,28 +9,28 @@ use statestore_testkit::process::timely;
 use statestore_testkit::wire::packets::Packet;
 use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, response_topic};
 
-use crate::own_broker::Scratch;
-use crate::place::{Form, Place, everywhere, test_name};
+use crate::deployment::{Deployment, Mode, in_each_mode, test_name};
+use crate::embedded_broker::Scratch;
 use crate::process::{Running, run, statestore};
 
-everywhere!(
+in_each_mode!(
     second_store_takes_over_and_the_first_ends,
     store_does_not_take_over_another_that_responds,
     pending_request_is_processed_by_the_second_store,
 );
 
 /// Starts another store on this broker, with the same client id.
-fn standby(here: &Place) -> Running {
+fn standby(here: &Deployment) -> Running {
     let second = Running::start(here.serve().arg("--take-over"));
     assert!(second.line().contains("as client the store"), "it is ready");
     second
 }
 
-fn second_store_takes_over_and_the_first_ends(form: Form) {
-    if !form.has_broker_apart() {
-        return form.skip("a broker is served by one store");
+fn second_store_takes_over_and_the_first_ends(mode: Mode) {
+    if !mode.has_external_broker() {
+        return mode.skip("a broker is served by one store");
     }
-    let Some(mut here) = form.start(&["--client-id", "the store"]) else { return };
+    let Some(mut here) = mode.start(&["--client-id", "the store"]) else { return };
     here.run(&["set", "k", "v"]).version();
     let mut serves = here.take_store();
     for _ in 0..2 {
@@ -47,11 +47,11 @@ fn second_store_takes_over_and_the_first_ends(form: Form) {
     serves.end().is(0, "");
 }
 
-fn store_does_not_take_over_another_that_responds(form: Form) {
-    if !form.has_broker_apart() {
-        return form.skip("a broker is served by one store");
+fn store_does_not_take_over_another_that_responds(mode: Mode) {
+    if !mode.has_external_broker() {
+        return mode.skip("a broker is served by one store");
     }
-    let Some(here) = form.start(&[]) else { return };
+    let Some(here) = mode.start(&[]) else { return };
     here.run(&["set", "k", "v"]).version();
     for client_id in ["statestore", "another"] {
         let second = run(here.serve().args(["--client-id", client_id]));
@@ -71,7 +71,7 @@ fn requests_wait_for_a_store_whose_broker_derives_client_ids() {
         made.is_ok_and(|made| made.success())
     };
     if !add(&["-c", "-b", users.path(), "store", "secret"]) {
-        return println!("{}: skipped, there is no mosquitto_passwd here", test_name());
+        return println!("{}: skipped, mosquitto_passwd is not installed", test_name());
     }
     assert!(add(&["-b", users.path(), "raw", "secret"]));
     let lines = format!("use_username_as_clientid true\npassword_file {}", users.path());
@@ -111,11 +111,11 @@ fn store_starts_with_a_warning_if_the_check_receives_nothing() {
     second.line();
 }
 
-fn pending_request_is_processed_by_the_second_store(form: Form) {
-    if !form.has_broker_apart() {
-        return form.skip("a broker is served by one store");
+fn pending_request_is_processed_by_the_second_store(mode: Mode) {
+    if !mode.has_external_broker() {
+        return mode.skip("a broker is served by one store");
     }
-    let Some(mut here) = form.start(&["--client-id", "the store"]) else { return };
+    let Some(mut here) = mode.start(&["--client-id", "the store"]) else { return };
     let first = here.take_store();
     let mut raw = here.raw("raw");
     // The suspended store has received the request and will process it later.

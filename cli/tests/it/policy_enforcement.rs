@@ -11,7 +11,7 @@ use statestore_testkit::credentials::tokens::{Claims, ISSUER, Issuer, key_set};
 use statestore_testkit::wire::packets::Reason;
 use statestore_testkit::wire::raw::{Ask, Raw, words};
 
-use crate::own_broker::{Own, Scratch};
+use crate::embedded_broker::{EmbeddedStore, Scratch};
 use crate::process::{Ended, Running, run, run_with_input, statestore};
 
 const POLICY: &str = r#"rules:
@@ -27,8 +27,8 @@ const POLICY: &str = r#"rules:
       - {method: Read, keys: ["shared/*"]}
 "#;
 
-fn as_user(own: &Own, user: &str, arguments: &[&str]) -> Ended {
-    let mut command: Command = own.command("mqtt", arguments);
+fn as_user(server: &EmbeddedStore, user: &str, arguments: &[&str]) -> Ended {
+    let mut command: Command = server.command("mqtt", arguments);
     run(command.args(["--user", user]).env("STATESTORE_PASSWORD", "secret"))
 }
 
@@ -39,25 +39,26 @@ fn policy_is_enforced_and_reloaded() {
         run_with_input(statestore().args(["passwd", users.path(), user]), b"secret\n").is(0, "");
     }
     fs::write(policy.path(), POLICY).unwrap();
-    let own = Own::start(&["--password-file", users.path(), "--policy", policy.path()]);
-    as_user(&own, "ann", &["set", "private/ann/k", "v"]).version();
-    as_user(&own, "ann", &["get", "private/ann/k"]).is(0, "v");
-    as_user(&own, "bob", &["get", "private/ann/k"])
+    let server =
+        EmbeddedStore::start(&["--password-file", users.path(), "--policy", policy.path()]);
+    as_user(&server, "ann", &["set", "private/ann/k", "v"]).version();
+    as_user(&server, "ann", &["get", "private/ann/k"]).is(0, "v");
+    as_user(&server, "bob", &["get", "private/ann/k"])
         .fails(2, &["not authorized; `statestore policy explain` shows"]);
-    as_user(&own, "bob", &["set", "shared/k", "v"]).fails(2, &["not authorized"]);
-    as_user(&own, "bob", &["keys", "**"]).is(1, "");
-    as_user(&own, "bob", &["get", "shared/k", "--client-id", "ann"]).fails(2, &["--client-id"]);
+    as_user(&server, "bob", &["set", "shared/k", "v"]).fails(2, &["not authorized"]);
+    as_user(&server, "bob", &["keys", "**"]).is(1, "");
+    as_user(&server, "bob", &["get", "shared/k", "--client-id", "ann"]).fails(2, &["--client-id"]);
 
     fs::write(policy.path(), POLICY.replace("method: Read,", "method: ReadWrite,")).unwrap();
-    own.store.signal("-HUP");
-    let until = |part: &str| while !own.store.complaint().contains(part) {};
+    server.store.signal("-HUP");
+    let until = |part: &str| while !server.store.complaint().contains(part) {};
     until("read again: 2 users");
     until("read again: 1 rule");
-    as_user(&own, "bob", &["set", "shared/k", "v"]).version();
+    as_user(&server, "bob", &["set", "shared/k", "v"]).version();
     fs::write(policy.path(), "rules: [{}]").unwrap();
-    own.store.signal("-HUP");
+    server.store.signal("-HUP");
     until("lacks `principals`; name the clients it applies to");
-    as_user(&own, "bob", &["set", "shared/k", "w"]).version();
+    as_user(&server, "bob", &["set", "shared/k", "w"]).version();
 }
 
 /// A token in the future would exclude clients that write a shared key without a token.
@@ -70,9 +71,9 @@ fn client_without_fence_permission_writes_without_a_token() {
          stateStoreResources:\n      - {method: Fence, keys: [\"shared/*\"]}",
     );
     fs::write(policy.path(), document).unwrap();
-    let own = Own::start(&["--policy", policy.path()]);
+    let server = EmbeddedStore::start(&["--policy", policy.path()]);
     let as_client = |client: &str, arguments: &[&str]| {
-        run(own.command("mqtt", arguments).args(["--client-id", client]))
+        run(server.command("mqtt", arguments).args(["--client-id", client]))
     };
     let token = as_client("ann", &["set", "shared/k", "v"]).version();
     let fenced = ["set", "shared/k", "w", "--fencing-token", &token];
@@ -94,9 +95,13 @@ fn client_without_fence_permission_writes_without_a_token() {
         ]))
     };
     explain("bob").is(0, "allowed by line 14 (rule 2, resource 1 of stateStoreResources)\n");
-    explain("ann")
-        .is(1, "refused; line 11 (rule 1, resource 2 of stateStoreResources) has this key for another method\n\
-                 where a rule of the document has the method Fence, a write with a token takes Write and Fence\n");
+    explain("ann").is(
+        1,
+        "refused; line 11 (rule 1, resource 2 of stateStoreResources) has this key with another \
+                method\n\
+                if a rule has the method Fence, a write with a fencing token requires Write and \
+                Fence\n",
+    );
 }
 
 /// A client that a new policy disconnects receives the reason.
@@ -105,12 +110,12 @@ fn client_disconnected_by_a_policy_receives_the_reason() {
     let policy = Scratch::new("replaced.yaml");
     let own_rules = POLICY.replace("usernames: [\"*\"]", "clientIds: [ann]");
     fs::write(policy.path(), &own_rules).unwrap();
-    let own = Own::start(&["--policy", policy.path()]);
-    let watch = own.command("mqtt", &["watch", "shared/k", "--client-id", "ann"]);
+    let server = EmbeddedStore::start(&["--policy", policy.path()]);
+    let watch = server.command("mqtt", &["watch", "shared/k", "--client-id", "ann"]);
     let watch = Running::start({ watch }.env_remove("STATESTORE_LOG"));
     while !watch.complaint().contains("live") {}
     fs::write(policy.path(), own_rules.replace("shared/*", "none/*")).unwrap();
-    own.store.signal("-HUP");
+    server.store.signal("-HUP");
     let gap = watch.complaint();
     assert!(
         gap.contains("gap: ") && gap.contains("disconnected by the broker: not authorized (0x87)"),
@@ -123,14 +128,14 @@ fn client_disconnected_by_a_policy_receives_the_reason() {
 
 /// A refusal by the policy does not break a rule of the protocol.
 #[test]
-fn verify_does_not_judge_forbidden_operations() {
+fn verify_skips_rules_whose_requests_the_policy_refuses() {
     let policy = Scratch::new("verified.yaml");
     fs::write(policy.path(), POLICY.replace("usernames: [\"*\"]", "clientIds: [\"*\"]")).unwrap();
-    let own = Own::start(&["--policy", policy.path()]);
-    let mut verify = own.command("mqtt", &["verify", "--rule", "value", "--rule", "fence"]);
+    let server = EmbeddedStore::start(&["--policy", policy.path()]);
+    let mut verify = server.command("mqtt", &["verify", "--rule", "value", "--rule", "fence"]);
     let ended = run(&mut verify);
-    let said = "rules could not be judged, since the store does not allow this client";
-    assert!(ended.code == Some(2) && ended.err.contains(said), "{ended:?}");
+    let reason = "rules were not checked: a policy refuses their requests; allow this client";
+    assert!(ended.code == Some(2) && ended.err.contains(reason), "{ended:?}");
     let lines: Vec<&str> = ended.text().lines().take_while(|line| !line.is_empty()).collect();
     let refused =
         lines.iter().filter(|line| line.starts_with("skipped  ") && line.contains("not allow"));
@@ -144,14 +149,14 @@ fn policy_refusals_are_logged() {
     let policy = Scratch::new("logged.yaml");
     fs::write(policy.path(), POLICY.replace("usernames: [\"*\"]", "clientIds: [ann, eve]"))
         .unwrap();
-    let own = Own::start(&["--policy", policy.path()]);
+    let server = EmbeddedStore::start(&["--policy", policy.path()]);
     let until = |part: &str| loop {
-        let line = own.store.complaint();
+        let line = server.store.complaint();
         if line.contains(part) {
             break line;
         }
     };
-    let mut raw = Raw::connect(own.port, "eve");
+    let mut raw = Raw::connect(server.port, "eve");
     raw.subscribe("private/\u{202e}/#");
     let line = until("subscription rejected: not authorized");
     assert!(line.contains("client_id=\"eve\"") && line.contains("topic=\"private/"), "{line}");
@@ -176,14 +181,14 @@ fn watch_without_permission_reports_the_refusal() {
         deaf.replace("usernames", "clientIds").replace("username", "clientId"),
     )
     .unwrap();
-    let own = Own::start(&["--policy", policy.path()]);
+    let server = EmbeddedStore::start(&["--policy", policy.path()]);
     let mut watch = statestore();
     watch.args(["watch", "shared/k", "--client-id", "ann", "--timeout", "500ms", "--broker"]);
-    let watch = Running::start(watch.arg(format!("mqtt://127.0.0.1:{}", own.port)));
+    let watch = Running::start(watch.arg(format!("mqtt://127.0.0.1:{}", server.port)));
     let complaint = watch.complaint();
     assert!(complaint.contains("not watching yet"), "{complaint}");
     watch.kill();
-    let broker = format!("mqtt://127.0.0.1:{}", own.port);
+    let broker = format!("mqtt://127.0.0.1:{}", server.port);
     let elect =
         ["elect", "shared/k", "--client-id", "ann", "--timeout", "500ms", "--broker", &broker];
     run(statestore().args(elect))
@@ -196,8 +201,8 @@ fn ineffective_policy_settings_are_rejected() {
     fs::write(policy.path(), POLICY).unwrap();
     let serve = |options: &[&str]| run(statestore().arg("serve").args(options));
     serve(&["--listen", "0.0.0.0:0"]).fails(2, &["--listen", "policy", "allow-anonymous"]);
-    let beside = ["--broker", "mqtt://127.0.0.1:1", "--policy", policy.path()];
-    serve(&beside).fails(2, &["trust-claimed-ids"]);
+    let external = ["--broker", "mqtt://127.0.0.1:1", "--policy", policy.path()];
+    serve(&external).fails(2, &["trust-claimed-ids"]);
     serve(&["--policy", "/nowhere"]).fails(2, &["/nowhere"]);
     serve(&["--listen", "127.0.0.1:0", "--trust-claimed-ids"]).fails(2, &["requires policy"]);
 }
@@ -209,7 +214,7 @@ fn typed(file: &Scratch, lines: &[&str]) -> (Ended, String) {
     unlockpt(&terminal).unwrap();
     let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
     let theirs = File::options().read(true).write(true).open(&name).unwrap();
-    let mut own = File::from(terminal);
+    let mut keyboard = File::from(terminal);
     let mut command = statestore();
     command.args(["passwd", file.path(), "ann"]).stdin(theirs.try_clone().unwrap());
     let child = command.stderr(theirs).stdout(std::process::Stdio::piped()).spawn().unwrap();
@@ -219,14 +224,14 @@ fn typed(file: &Scratch, lines: &[&str]) -> (Ended, String) {
     for line in lines {
         // Input before the prompt would be echoed.
         while !shown.ends_with(": ") {
-            let count = own.read(&mut space).unwrap();
+            let count = keyboard.read(&mut space).unwrap();
             shown.push_str(std::str::from_utf8(&space[..count]).unwrap());
         }
         shown.push('>');
-        own.write_all(line.as_bytes()).unwrap();
-        own.write_all(b"\n").unwrap();
+        keyboard.write_all(line.as_bytes()).unwrap();
+        keyboard.write_all(b"\n").unwrap();
     }
-    while let Ok(count @ 1..) = own.read(&mut space) {
+    while let Ok(count @ 1..) = keyboard.read(&mut space) {
         shown.push_str(std::str::from_utf8(&space[..count]).unwrap());
     }
     let output = child.wait_with_output().unwrap();
@@ -261,23 +266,23 @@ fn certificates_are_users_with_attributes() {
     let (cert, key, ca) = (path("broker.pem"), path("broker.key"), path("ca.pem"));
     let tls = ["--listen-tls-cert", &cert, "--listen-tls-key", &key, "--listen-tls-client-ca", &ca];
     let users = ["--certificate-user", "cn", "--certificate-attributes", table.path()];
-    let own = Own::start(&[&tls[..], &users, &["--policy", policy.path()]].concat());
+    let server = EmbeddedStore::start(&[&tls[..], &users, &["--policy", policy.path()]].concat());
     let client = |arguments: &[&str]| {
         let identity =
             ["--tls-ca", &ca, "--tls-cert", &path("ann.pem"), "--tls-key", &path("ann.key")];
-        run(&mut own.command("mqtts", &[arguments, &identity[..]].concat()))
+        run(&mut server.command("mqtts", &[arguments, &identity[..]].concat()))
     };
     client(&["set", "private/ann/k", "v", "--user", "ann"]).version();
     client(&["get", "private/bob/k", "--client-id", "ann"]).fails(2, &["not authorized"]);
     client(&["get", "k", "--user", "bob"]).fails(2, &["refused"]);
     client(&["get", "k", "--client-id", "bob"]).fails(2, &["--client-id"]);
     attributes("away");
-    own.store.signal("-HUP");
-    while !own.store.complaint().contains("attributes of 1 subject") {}
+    server.store.signal("-HUP");
+    while !server.store.complaint().contains("attributes of 1 subject") {}
     client(&["get", "private/ann/k", "--user", "ann"]).fails(2, &["refused"]);
     fs::write(table.path(), "authorizationAttributes: {ours: {subject: ann}}").unwrap();
-    own.store.signal("-HUP");
-    while !own.store.complaint().contains("nothing has changed") {}
+    server.store.signal("-HUP");
+    while !server.store.complaint().contains("nothing has changed") {}
     let mut serve = statestore();
     serve.args(["serve", "--listen-tls", "127.0.0.1:0"]).args(tls).args(users);
     run(&mut serve).fails(2, &[table.path(), "line 1", "attributes"]);
@@ -293,11 +298,11 @@ fn service_accounts_log_in_with_tokens() {
     fs::write(policy.path(), text).unwrap();
     fs::write(keys.path(), key_set(&[&issuer])).unwrap();
     let from = ["--service-account-keys", keys.path(), "--service-account-issuer", ISSUER];
-    let own = Own::start(&[&from[..], &["--policy", policy.path()]].concat());
+    let server = EmbeddedStore::start(&[&from[..], &["--policy", policy.path()]].concat());
     let user = "system:serviceaccount:home:door";
     let client = |arguments: &[&str]| {
         let by = ["--service-account-token-file", token.path(), "--user", user];
-        run(&mut own.command("mqtt", &[arguments, &by[..]].concat()))
+        run(&mut server.command("mqtt", &[arguments, &by[..]].concat()))
     };
     client(&["get", "k"]).fails(2, &[token.path()]);
     fs::write(token.path(), "\n").unwrap();
@@ -308,18 +313,18 @@ fn service_accounts_log_in_with_tokens() {
     client(&["get", "private/door/k"]).is(0, "v");
     client(&["get", "private/window/k"]).fails(2, &["not authorized"]);
     client(&["get", "k", "--client-id", "door"]).fails(2, &["--client-id"]);
-    client(&["verify"]).fails(2, &["verify cannot"]);
+    client(&["verify"]).fails(2, &["verify does not support tokens"]);
     fs::write(token.path(), issuer.token(&Claims::of("away", "door"))).unwrap();
     client(&["get", "private/door/k"]).fails(2, &["refused"]);
     fs::write(token.path(), other.token(&claims)).unwrap();
     client(&["get", "private/door/k"]).fails(2, &["refused"]);
     fs::write(keys.path(), key_set(&[&issuer, &other])).unwrap();
-    own.store.signal("-HUP");
-    while !own.store.complaint().contains("read again: 2 keys") {}
+    server.store.signal("-HUP");
+    while !server.store.complaint().contains("read again: 2 keys") {}
     client(&["get", "private/door/k"]).is(0, "v");
     fs::write(keys.path(), "{}").unwrap();
-    own.store.signal("-HUP");
-    while !own.store.complaint().contains("nothing has changed") {}
+    server.store.signal("-HUP");
+    while !server.store.complaint().contains("nothing has changed") {}
     client(&["get", "private/door/k"]).is(0, "v");
     let mut serve = statestore();
     run(serve.args(["serve", "--listen", "127.0.0.1:0"]).args(from))

@@ -59,6 +59,17 @@ fn policy_is_checked_tested_and_explained() {
     let ended = explain(&["GET", "private/bob/x"]);
     assert_eq!(ended.code, Some(1));
     assert!(ended.text().ends_with("allows it for other keys\n"), "{ended:?}");
+    // A key alone is useless without the topics of requests and responses.
+    let silent = written("silent.yaml", &POLICY.replace("clients/#", "news/#"));
+    let set = ["set", "private/ann/x", "--user", "ann", "--client-id", "ann-1"];
+    let ended = run(&[&["explain", silent.to_str().unwrap()], &set[..]].concat());
+    assert_eq!(ended.code, Some(1));
+    let missing = "but a request also requires SUBSCRIBE clients/ann-1/";
+    assert!(ended.text().contains(missing), "{ended:?}");
+    fs::remove_file(silent).unwrap();
+    let anonymous = run(&["explain", path, "set", "private/ann/x"]);
+    assert_eq!(anonymous.code, Some(1));
+    assert!(anonymous.text().contains("give --client-id, --user or --attribute"), "{anonymous:?}");
     explain(&["connect"]).is(0, "allowed by line 5 (rule 1, resource 1 of brokerResources)\n");
     explain(&["connect", "x"]).fails(2, &["--client-id"]);
     explain(&["get"]).fails(2, &["key"]);
@@ -78,10 +89,7 @@ fn policy_is_checked_tested_and_explained() {
     ] {
         let ended = run(&["explain", path, "--user", user, "--client-id", "ann-1", verb, topic]);
         assert_eq!(ended.code, Some(1), "{topic}");
-        assert!(
-            ended.text().contains("refuses it under every policy: only the store"),
-            "{ended:?}"
-        );
+        assert!(ended.text().contains("refuses it with every policy: only the store"), "{ended:?}");
     }
     let ended = run(&["explain", path, "--user", "ann", "--client-id", "ann-/x", "connect"]);
     assert_eq!(ended.code, Some(1));

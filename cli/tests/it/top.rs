@@ -12,8 +12,8 @@ use statestore_testkit::process::HANGS;
 use statestore_testkit::wire::raw::{Ask, Raw, unix_ms, words};
 use tokio::time::Instant;
 
-use crate::own_broker::Own;
-use crate::place::test_name;
+use crate::deployment::test_name;
+use crate::embedded_broker::EmbeddedStore;
 use crate::process::{Running, run, statestore};
 
 const ROWS: u16 = 24;
@@ -35,13 +35,13 @@ impl Terminal {
         let name = ptsname(&terminal, Vec::new()).expect("a name").into_string().expect("text");
         let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&terminal, size).expect("a size");
-        let theirs = File::options().read(true).write(true).open(&name).expect("a terminal");
+        let child_end = File::options().read(true).write(true).open(&name).expect("a terminal");
         let keys = File::from(terminal);
         // The terminal is its controlling terminal, as from a shell.
         let mut wrapped = Command::new("setsid");
         wrapped.arg("--ctty").arg(command.get_program()).args(command.get_args());
-        wrapped.stdin(theirs.try_clone().expect("a copy"));
-        wrapped.stdout(theirs.try_clone().expect("a copy")).stderr(theirs);
+        wrapped.stdin(child_end.try_clone().expect("a copy"));
+        wrapped.stdout(child_end.try_clone().expect("a copy")).stderr(child_end);
         let child = wrapped.spawn().expect("setsid");
         let (sender, written) = channel();
         let mut shown = keys.try_clone().expect("a copy");
@@ -57,7 +57,7 @@ impl Terminal {
     }
 
     fn press(&mut self, keys: &str) {
-        self.keys.write_all(keys.as_bytes()).expect("it takes keys");
+        self.keys.write_all(keys.as_bytes()).expect("the terminal accepts keys");
     }
 
     /// Waits until the screen contains all parts.
@@ -158,10 +158,10 @@ fn fill(port: u16) {
 
 #[test]
 fn keys_of_embedded_broker_are_browsed_and_edited() {
-    let own = Own::start(&[]);
-    fill(own.port);
-    let mut terminal = top(own.port, &[]);
-    browse(own.port, &mut terminal);
+    let server = EmbeddedStore::start(&[]);
+    fill(server.port);
+    let mut terminal = top(server.port, &[]);
+    browse(server.port, &mut terminal);
     terminal.press("q");
     assert_eq!(terminal.end(), Some(0));
 }
@@ -183,10 +183,10 @@ fn keys_of_store_with_external_broker_are_browsed_and_edited() {
 }
 
 #[test]
-fn keys_pressed_after_the_end_are_for_the_next_program() {
-    let own = Own::start(&[]);
-    fill(own.port);
-    let url = format!("mqtt://localhost:{}", own.port);
+fn keys_pressed_after_top_ends_reach_the_next_program() {
+    let server = EmbeddedStore::start(&[]);
+    fill(server.port);
+    let url = format!("mqtt://localhost:{}", server.port);
     let mut shell = Command::new("sh");
     let script = r#""$0" top --broker "$1"; read line; echo "next: $line""#;
     shell.args(["-c", script, env!("CARGO_BIN_EXE_statestore"), &url]);
@@ -202,24 +202,24 @@ fn keys_pressed_after_the_end_are_for_the_next_program() {
 }
 
 /// Returns the metrics URL that a store prints.
-fn metrics_url(own: &Own) -> String {
-    let line = own.store.complaint();
+fn metrics_url(server: &EmbeddedStore) -> String {
+    let line = server.store.complaint();
     let url = line.split_whitespace().find(|word| word.starts_with("http://"));
     url.unwrap_or_else(|| panic!("{line:?}")).trim_end_matches("/metrics").to_owned()
 }
 
 #[test]
 fn traffic_is_shown() {
-    let own = Own::start(&["--metrics-listen", "127.0.0.1:0", "--traffic"]);
-    fill(own.port);
-    let mut raw = Raw::connect(own.port, "far-off");
+    let server = EmbeddedStore::start(&["--metrics-listen", "127.0.0.1:0", "--traffic"]);
+    fill(server.port);
+    let mut raw = Raw::connect(server.port, "far-off");
     for _ in 0..20 {
         raw.command(&["GET", "hot"]);
     }
     let ahead = format!("{}:0:far-off", unix_ms() + 300_000);
     let ahead = Ask::deployed("far-off", words(&["SET", "hot", "v"])).replacing("__ts", ahead);
     assert!(raw.answer(&ahead).starts_with(b"-ERR"));
-    let mut terminal = top(own.port, &["--metrics-url", &metrics_url(&own)]);
+    let mut terminal = top(server.port, &["--metrics-url", &metrics_url(&server)]);
     terminal.press("3");
     terminal.shows(&[
         "clients by requests per second",
@@ -241,9 +241,9 @@ fn traffic_is_shown() {
 
 #[test]
 fn metrics_are_shown() {
-    let own = Own::start(&["--metrics-listen", "127.0.0.1:0"]);
-    fill(own.port);
-    let mut terminal = top(own.port, &["--metrics-url", &metrics_url(&own)]);
+    let server = EmbeddedStore::start(&["--metrics-listen", "127.0.0.1:0"]);
+    fill(server.port);
+    let mut terminal = top(server.port, &["--metrics-url", &metrics_url(&server)]);
     terminal.press("3");
     terminal.shows(&["start it with `serve --metrics-listen HOST:PORT --traffic`"]);
     terminal.press("2");
@@ -256,8 +256,8 @@ fn metrics_are_shown() {
 
 #[test]
 fn error_without_a_terminal_names_alternatives() {
-    run(statestore().args(["top"])).fails(2, &["needs a terminal", "`statestore keys`"]);
-    let own = Own::start(&[]);
-    let mut terminal = top(own.port, &["--metrics-url", "localhost:1"]);
+    run(statestore().args(["top"])).fails(2, &["not a terminal", "`statestore keys`"]);
+    let server = EmbeddedStore::start(&[]);
+    let mut terminal = top(server.port, &["--metrics-url", "localhost:1"]);
     terminal.shows(&["http://HOST:PORT"]);
 }

@@ -8,10 +8,10 @@ use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::conformance::kit::BESIDE;
 use statestore_testkit::wire::raw::Raw;
 
-use crate::place::{Form, everywhere};
+use crate::deployment::{Mode, in_each_mode};
 use crate::process::{run, statestore};
 
-everywhere!(
+in_each_mode!(
     store_passes_all_rules,
     section_and_case_can_be_selected,
     store_that_breaks_rules_fails_and_its_test_keys_are_deleted,
@@ -20,10 +20,10 @@ everywhere!(
 );
 
 /// Returns the cases in which the store differs. The kit's tests of the transports list them too.
-fn differing(form: Form) -> &'static [&'static str] {
-    match form {
-        Form::Embedded => &[],
-        Form::Beside => &BESIDE,
+fn differing(mode: Mode) -> &'static [&'static str] {
+    match mode {
+        Mode::Embedded => &[],
+        Mode::External => &BESIDE,
     }
 }
 
@@ -31,8 +31,8 @@ fn objects(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a JSON object")).collect()
 }
 
-fn store_passes_all_rules(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn store_passes_all_rules(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     here.run(&["set", "another", "v"]).version();
     let ended = here.run(&["verify", "--thorough", "--output", "json"]);
     assert_eq!((ended.code, &*ended.err), (Some(0), ""));
@@ -40,7 +40,7 @@ fn store_passes_all_rules(form: Form) {
     let last = lines.pop().expect("a summary");
     for line in &lines {
         let name = line["case"].as_str().expect("a name");
-        let expected = if differing(form).contains(&name) { "differs" } else { "pass" };
+        let expected = if differing(mode).contains(&name) { "differs" } else { "pass" };
         assert_eq!(line["verdict"], expected, "{line:#}");
         assert_eq!(line["findings"].as_array().is_none_or(Vec::is_empty), expected == "pass");
     }
@@ -49,33 +49,41 @@ fn store_passes_all_rules(form: Form) {
     assert_eq!(summary["fail"], 0);
     assert_eq!(summary["dialect"], "each client in its own");
     assert_eq!(summary["keys"]["left"], 0);
+    assert_eq!(summary["moves_versions"], true);
     assert!(lines.len() > 100 && summary["requests"].as_u64().is_some_and(|count| count < 1_500));
     // All keys of the run are deleted, and no others.
     here.run(&["keys", "*"]).is(0, "another\n");
 }
 
-fn section_and_case_can_be_selected(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn section_and_case_can_be_selected(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let ended = here.run(&["verify", "--rule", "order", "--rule", "value/vdel"]);
     let lines: Vec<&str> = ended.text().lines().collect();
     assert_eq!(ended.code, Some(0));
     assert!(lines[0].starts_with("pass     value/vdel"), "{lines:?}");
     assert!(lines.iter().filter(|line| line.contains("order/")).count() == 4, "{lines:?}");
     assert!(ended.text().contains("5 rules: 5 pass, 0 fail, 0 differ, 0 skipped"), "{lines:?}");
+    assert!(!ended.text().contains("moved the versions"), "{lines:?}");
+    let moves = here.run(&["verify", "--rule", "clock/nearly-ahead"]);
+    assert!(
+        moves.text().contains("moved the versions of this store up to 40 s ahead"),
+        "{moves:?}"
+    );
     let junit =
         here.run(&["verify", "--rule", "order", "--rule", "request/qos-2", "--output", "junit"]);
     assert_eq!(junit.code, Some(0));
-    let head = "<testsuites name=\"statestore verify\" tests=\"5\" skipped=\"0\" failures=\"0\" errors=\"0\"";
+    let head = "<testsuites name=\"statestore verify\" tests=\"5\" skipped=\"0\" failures=\"0\" \
+                errors=\"0\"";
     assert!(junit.text().contains(head), "{}", junit.text());
     assert!(junit.text().contains("<testcase name=\"fence-condition\" classname=\"order\""));
-    let differs = differing(form).contains(&"request/qos-2");
+    let differs = differing(mode).contains(&"request/qos-2");
     assert_eq!(junit.err.contains("request/qos-2"), differs, "{}", junit.err);
     let rest = here.run(&["verify", "--rule", "order", "--skip", "order/fence-condition"]);
     assert!(rest.text().contains("3 rules: 3 pass"), "{}", rest.text());
 }
 
-fn store_that_breaks_rules_fails_and_its_test_keys_are_deleted(form: Form) {
-    let Some(here) = form.start(&["--max-keys", "1"]) else { return };
+fn store_that_breaks_rules_fails_and_its_test_keys_are_deleted(mode: Mode) {
+    let Some(here) = mode.start(&["--max-keys", "1"]) else { return };
     let ended = here.run(&["verify", "--rule", "value", "--rule", "order"]);
     assert_eq!(ended.code, Some(1), "{}", ended.text());
     let lines: Vec<&str> = ended.text().lines().collect();
@@ -86,16 +94,16 @@ fn store_that_breaks_rules_fails_and_its_test_keys_are_deleted(form: Form) {
         about[1].trim(),
         r"fail: expected +OK\r\n, and the store has no room for another key"
     );
-    assert!(about[2].trim().starts_with(r"asked    *3\r\n$3\r\nSET\r\n$"), "{about:?}");
-    assert_eq!(about[3].trim(), r"answered -ERR the quota has been exceeded\r\n");
+    assert!(about[2].trim().starts_with(r"request  *3\r\n$3\r\nSET\r\n$"), "{about:?}");
+    assert_eq!(about[3].trim(), r"reply    -ERR the quota has been exceeded\r\n");
     here.run(&["keys", "*"]).is(1, "");
     let junit = here.run(&["verify", "--rule", "value/keys-differ", "--output", "junit"]);
     assert_eq!(junit.code, Some(1));
     assert!(junit.text().contains("<failure message=\"expected +OK"), "{}", junit.text());
 }
 
-fn interrupted_run_deletes_its_keys(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn interrupted_run_deletes_its_keys(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let running = here.spawn(&["verify", "--output", "json"]);
     // Some keys are set by then.
     while running.json()["case"] != "value/large" {}
@@ -109,8 +117,8 @@ fn interrupted_run_deletes_its_keys(form: Form) {
     here.run(&["keys", "*"]).is(1, "");
 }
 
-fn end_of_the_store_ends_the_run(form: Form) {
-    let Some(mut here) = form.start(&[]) else { return };
+fn end_of_the_store_ends_the_run(mode: Mode) {
+    let Some(mut here) = mode.start(&[]) else { return };
     let running = here.spawn(&["verify", "--timeout", "300ms", "--output", "json"]);
     while running.json()["case"] != "value/large" {}
     here.kill_store();
@@ -123,7 +131,7 @@ fn end_of_the_store_ends_the_run(form: Form) {
 }
 
 #[test]
-fn the_rules_are_listed_without_a_store() {
+fn rules_are_listed_without_a_store() {
     let list = |more: &[&str]| run(statestore().args(["verify", "--list"]).args(more));
     let (text, json) = (list(&[]), list(&["--output", "json"]));
     assert_eq!((text.code, json.code), (Some(0), Some(0)));
@@ -146,7 +154,7 @@ fn missing_store_is_reported_before_any_rule() {
 }
 
 #[test]
-fn peer_with_malformed_responses_is_given_up() {
+fn verify_ends_if_responses_are_malformed() {
     let Some(broker) = Mosquitto::start("verify-malformed") else { return };
     let mut fake = Raw::connect(broker.port(), "fake");
     assert!(!fake.subscribe(statestore_proto::topic::REQUEST).is_error());

@@ -3,22 +3,22 @@
 use statestore_testkit::wire::packets::Publish;
 use statestore_testkit::wire::raw::{Hello, REQUEST, Raw, property, response_topic};
 
-use crate::place::{Form, Place, everywhere};
+use crate::deployment::{Deployment, Mode, in_each_mode};
 
-everywhere!(options_arrive_on_the_wire);
+in_each_mode!(options_arrive_on_the_wire);
 
 /// Runs a command and returns the request that it sent.
-fn sent(here: &Place, spy: &mut Raw, line: &str) -> Publish {
+fn sent(here: &Deployment, spy: &mut Raw, line: &str) -> Publish {
     let ended = here.run(&line.split(' ').collect::<Vec<_>>());
     assert!(ended.code <= Some(1), "{line}: {ended:?}");
     spy.reply()
 }
 
-fn options_arrive_on_the_wire(form: Form) {
-    if !form.has_broker_apart() {
-        return form.skip("nobody can read another's requests");
+fn options_arrive_on_the_wire(mode: Mode) {
+    if !mode.has_external_broker() {
+        return mode.skip("a client cannot receive the requests of other clients");
     }
-    let Some(here) = form.start(&[]) else { return };
+    let Some(here) = mode.start(&[]) else { return };
     let mut spy = Raw::open(here.port(), "spy", Hello::default());
     spy.subscribe(REQUEST);
     let payload = |publish: &Publish| publish.payload.escape_ascii().to_string();
@@ -46,7 +46,7 @@ fn options_arrive_on_the_wire(form: Form) {
     let lock = r"*6\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nw\r\n$3\r\nNEX\r\n$2\r\nPX\r\n$4\r\n1500\r\n";
     assert_eq!(payload(&set), lock);
     assert_eq!(property(&set, "aio-persistence"), Some("true"));
-    assert_eq!(property(&set, "__ft"), Some(token), "the token goes as it is");
+    assert_eq!(property(&set, "__ft"), Some(token), "the token is sent unchanged");
     let id = property(&set, "__srcId").expect("a client id").to_owned();
     assert!(id.starts_with("statestore-cli-"), "{id}");
 
@@ -59,7 +59,7 @@ fn options_arrive_on_the_wire(form: Form) {
         let publish = sent(&here, &mut spy, line);
         assert_eq!(payload(&publish), expected);
         let other = property(&publish, "__srcId");
-        assert!(other.is_some() && other != Some(&id), "each run is a client of its own");
+        assert!(other.is_some() && other != Some(&id), "each run has a new client id");
     }
     let del = sent(&here, &mut spy, &format!("del k --fencing-token {token}"));
     assert_eq!(property(&del, "__ft"), Some(token));

@@ -3,34 +3,34 @@
 use std::fs;
 
 use super::{HEADER, Scratch};
-use crate::place::{Form, Place, everywhere};
+use crate::deployment::{Deployment, Mode, in_each_mode};
 use crate::process::{Ended, Running, run, statestore};
 
-everywhere!(
+in_each_mode!(
     keys_restored_through_a_broker_are_persisted,
     refused_key_is_named,
     store_reports_the_number_of_loaded_keys,
     durable_writes_need_free_space,
 );
 
-fn start(form: Form, scratch: &Scratch, options: &[&str]) -> Option<Place> {
+fn start(mode: Mode, scratch: &Scratch, options: &[&str]) -> Option<Deployment> {
     let dir = scratch.path("dir");
-    form.start(&[&["--data-dir", dir.to_str().unwrap()], options].concat())
+    mode.start(&[&["--data-dir", dir.to_str().unwrap()], options].concat())
 }
 
-fn through(here: &Place, verb: &str, options: &[&str]) -> Ended {
+fn through(here: &Deployment, verb: &str, options: &[&str]) -> Ended {
     let mut command = here.command(&["data", verb, "--broker", &here.url()]);
     run(command.args(options))
 }
 
-fn start_again(here: &mut Place) {
+fn start_again(here: &mut Deployment) {
     here.kill_store();
     here.start_store();
 }
 
-fn keys_restored_through_a_broker_are_persisted(form: Form) {
+fn keys_restored_through_a_broker_are_persisted(mode: Mode) {
     let scratch = Scratch::new();
-    let Some(mut here) = start(form, &scratch, &[]) else { return };
+    let Some(mut here) = start(mode, &scratch, &[]) else { return };
     let file = scratch.path("keys.jsonl");
     let file = file.to_str().unwrap();
     here.run(&["set", "kept", "v", "--persist"]).version();
@@ -54,9 +54,9 @@ fn keys_restored_through_a_broker_are_persisted(form: Form) {
     here.run(&["get", "other"]).is(1, "");
 }
 
-fn refused_key_is_named(form: Form) {
+fn refused_key_is_named(mode: Mode) {
     let scratch = Scratch::new();
-    let Some(here) = start(form, &scratch, &[]) else { return };
+    let Some(here) = start(mode, &scratch, &[]) else { return };
     let file = scratch.path("keys.jsonl");
     let file = file.to_str().unwrap();
     let token = here.run(&["set", "lock", "v"]).version();
@@ -73,26 +73,26 @@ fn refused_key_is_named(form: Form) {
     assert!(ended.err.len() < 1_000, "{} bytes", ended.err.len());
 }
 
-fn store_reports_the_number_of_loaded_keys(form: Form) {
+fn store_reports_the_number_of_loaded_keys(mode: Mode) {
     let scratch = Scratch::new();
-    let Some(mut here) = start(form, &scratch, &["--durable", "all"]) else { return };
-    for (keys, told) in [("a", "; 1 key loaded"), ("b", "; 2 keys loaded")] {
+    let Some(mut here) = start(mode, &scratch, &["--durable", "all"]) else { return };
+    for (keys, ending) in [("a", "; 1 key loaded"), ("b", "; 2 keys loaded")] {
         here.run(&["set", keys, "v"]).version();
         here.kill_store();
         let store = Running::start(&mut here.serve());
         let line = store.line();
-        assert!(line.contains("all keys survive in ") && line.ends_with(told), "{line}");
+        assert!(line.contains("all keys survive in ") && line.ends_with(ending), "{line}");
         store.signal("-TERM");
         store.end().is(0, "");
         here.start_store();
     }
 }
 
-fn durable_writes_need_free_space(form: Form) {
+fn durable_writes_need_free_space(mode: Mode) {
     let scratch = Scratch::new();
     // This is more space than any disk has.
     let options = ["--min-free-space", "9000000000000000000"];
-    let Some(here) = start(form, &scratch, &options) else { return };
+    let Some(here) = start(mode, &scratch, &options) else { return };
     here.run(&["set", "k", "v", "--persist"]).fails(2, &["quota"]);
     here.run(&["set", "k", "v"]).version();
     here.run(&["get", "k"]).is(0, "v");

@@ -2,10 +2,10 @@
 
 use std::process::{Command, Stdio};
 
-use crate::place::{Form, Place, everywhere};
+use crate::deployment::{Deployment, Mode, in_each_mode};
 use crate::process::Running;
 
-everywhere!(
+in_each_mode!(
     lock_runs_command_with_its_fencing_token,
     command_does_not_run_if_the_lock_is_not_free_in_time,
     command_is_ended_when_the_lock_is_lost,
@@ -19,7 +19,7 @@ everywhere!(
 );
 
 /// Returns `statestore lock l` with these options and a shell script, which can run `$BIN`.
-fn locked(here: &Place, options: &[&str], script: &str) -> Command {
+fn locked(here: &Deployment, options: &[&str], script: &str) -> Command {
     let mut command = here.command(&["lock", "l"]);
     command.args(options).args(["--", "sh", "-c", script]);
     command.env("BIN", env!("CARGO_BIN_EXE_statestore"));
@@ -27,12 +27,12 @@ fn locked(here: &Place, options: &[&str], script: &str) -> Command {
 }
 
 /// Starts [`locked`].
-fn holder(here: &Place, options: &[&str], script: &str) -> Running {
+fn holder(here: &Deployment, options: &[&str], script: &str) -> Running {
     Running::start(locked(here, options, script).stdin(Stdio::piped()))
 }
 
-fn lock_runs_command_with_its_fencing_token(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn lock_runs_command_with_its_fencing_token(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let script = "echo $STATESTORE_FENCING_TOKEN; exit 7";
     let first = holder(&here, &[], script).end();
     assert_eq!(first.code, Some(7), "the exit code of the command: {first:?}");
@@ -46,8 +46,8 @@ fn lock_runs_command_with_its_fencing_token(form: Form) {
     assert_eq!(killed.code, Some(137), "128 plus the signal, as in a shell");
 }
 
-fn command_does_not_run_if_the_lock_is_not_free_in_time(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn command_does_not_run_if_the_lock_is_not_free_in_time(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let mut first = holder(&here, &[], "echo held; read line; echo done");
     assert_eq!(first.line(), "held");
     let late = holder(&here, &["--wait", "200ms"], "echo never").end();
@@ -57,8 +57,8 @@ fn command_does_not_run_if_the_lock_is_not_free_in_time(form: Form) {
     holder(&here, &["--wait", "5s"], "echo free").end().is(0, "free\n");
 }
 
-fn command_is_ended_when_the_lock_is_lost(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn command_is_ended_when_the_lock_is_lost(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     // The first script ends at SIGTERM, the second ignores it.
     for (script, output) in [
         ("trap 'echo ending; exit 3' TERM; echo held; while :; do sleep 0.02; done", "ending\n"),
@@ -75,8 +75,8 @@ fn command_is_ended_when_the_lock_is_lost(form: Form) {
     }
 }
 
-fn restart_of_the_store_is_reported_as_cause_of_the_lost_lock(form: Form) {
-    let Some(mut here) = form.start(&[]) else { return };
+fn restart_of_the_store_is_reported_as_cause_of_the_lost_lock(mode: Mode) {
+    let Some(mut here) = mode.start(&[]) else { return };
     let command = holder(&here, &["--lease", "3s"], "echo held; while :; do sleep 0.02; done");
     assert_eq!(command.line(), "held");
     here.kill_store();
@@ -85,8 +85,8 @@ fn restart_of_the_store_is_reported_as_cause_of_the_lost_lock(form: Form) {
     ended.fails(124, &["the lock is lost: the store restarted, or another store replaced it"]);
 }
 
-fn children_of_the_command_are_ended_with_it(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn children_of_the_command_are_ended_with_it(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     // The first child ends at SIGTERM. The second ignores it and outlives its parent.
     for trap in ["", "trap '' TERM; "] {
         let child = format!("{trap}while :; do sleep 0.02; done");
@@ -101,10 +101,10 @@ fn children_of_the_command_are_ended_with_it(form: Form) {
     }
 }
 
-fn command_reads_from_the_terminal_and_receives_its_signals(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn command_reads_from_the_terminal_and_receives_its_signals(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     if Command::new("script").arg("--version").output().is_err() {
-        return form.skip("the command `script` is required for a terminal");
+        return mode.skip("the command `script` is required for a terminal");
     }
     let script = "trap : INT; $BIN lock l -- sh -c 'echo reads; read line; echo got $line'; \
                   $BIN lock l -- sh -c 'echo sleeps; exec sleep 100'; echo ended $?; read line; echo and $line";
@@ -125,8 +125,8 @@ fn command_reads_from_the_terminal_and_receives_its_signals(form: Form) {
     here.run(&["get", "l"]).is(1, "");
 }
 
-fn signals_are_forwarded_to_the_command(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn signals_are_forwarded_to_the_command(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     for (signal, code) in [("-TERM", 4), ("-INT", 5), ("-HUP", 6), ("-QUIT", 7)] {
         let script = "trap 'exit 4' TERM; trap 'exit 5' INT; trap 'exit 6' HUP; trap 'exit 7' QUIT; \
                       echo held; while :; do sleep 0.02; done";
@@ -138,8 +138,8 @@ fn signals_are_forwarded_to_the_command(form: Form) {
     }
 }
 
-fn lock_of_killed_holder_is_free_after_the_lease(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn lock_of_killed_holder_is_free_after_the_lease(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let first = holder(&here, &["--lease", "1s"], "echo held; exec sleep 3");
     assert_eq!(first.line(), "held");
     first.kill();
@@ -148,8 +148,8 @@ fn lock_of_killed_holder_is_free_after_the_lease(form: Form) {
     assert_eq!((next.code, next.text()), (Some(0), "mine\n"), "{next:?}");
 }
 
-fn write_of_holder_that_was_suspended_is_refused(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn write_of_holder_that_was_suspended_is_refused(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let write =
         "$BIN set valve $STATESTORE_FENCING_TOKEN --fencing-token $STATESTORE_FENCING_TOKEN";
     let script = format!("echo held; read line; {write} >&2; echo $?; exec sleep 20");
@@ -169,8 +169,8 @@ fn write_of_holder_that_was_suspended_is_refused(form: Form) {
     here.run(&["get", "valve"]).is(0, written.text());
 }
 
-fn next_candidate_leads_after_the_leader_ends(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn next_candidate_leads_after_the_leader_ends(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let observer = here.spawn(&["elect", "e"]);
     assert_eq!(observer.line(), "-", "no candidate leads");
     let candidate = |name| here.spawn(&["elect", "e", "--candidate", name, "--lease", "1s"]);

@@ -1,27 +1,27 @@
 //! Output at a terminal, which differs from redirected output.
 
-use crate::own_broker::Own;
+use crate::embedded_broker::EmbeddedStore;
 use crate::process::{Running, run};
-use crate::screen::Terminal;
+use crate::top::Terminal;
 
-fn at_terminal(own: &Own, arguments: &[&str]) -> (Option<i32>, String) {
-    Terminal::start(&own.command("mqtt", arguments)).output()
+fn at_terminal(server: &EmbeddedStore, arguments: &[&str]) -> (Option<i32>, String) {
+    Terminal::start(&server.command("mqtt", arguments)).output()
 }
 
 #[test]
 fn get_ends_with_one_newline_at_a_terminal_only() {
-    let own = Own::start(&[]);
+    let server = EmbeddedStore::start(&[]);
     for (value, shown) in [("v", "v\r\n"), ("v\n", "v\r\n"), ("", "\r\n")] {
-        run(&mut own.command("mqtt", &["set", "k", value])).version();
-        assert_eq!(at_terminal(&own, &["get", "k"]), (Some(0), shown.to_owned()), "{value:?}");
-        run(&mut own.command("mqtt", &["get", "k"])).is(0, value);
+        run(&mut server.command("mqtt", &["set", "k", value])).version();
+        assert_eq!(at_terminal(&server, &["get", "k"]), (Some(0), shown.to_owned()), "{value:?}");
+        run(&mut server.command("mqtt", &["get", "k"])).is(0, value);
     }
 }
 
 #[test]
 fn negative_results_are_printed_at_a_terminal_only() {
-    let own = Own::start(&[]);
-    run(&mut own.command("mqtt", &["set", "k", "v"])).version();
+    let server = EmbeddedStore::start(&[]);
+    run(&mut server.command("mqtt", &["set", "k", "v"])).version();
     for (line, text) in [
         ("get none", "absent"),
         ("del none", "absent"),
@@ -32,18 +32,18 @@ fn negative_results_are_printed_at_a_terminal_only() {
         ("put k other --nex", "not applied: the key has another value"),
     ] {
         let arguments: Vec<&str> = line.split(' ').collect();
-        let shown = at_terminal(&own, &arguments);
+        let shown = at_terminal(&server, &arguments);
         assert_eq!(shown, (Some(1), format!("{text}\r\n")), "{line}");
-        let ended = run(&mut own.command("mqtt", &arguments));
+        let ended = run(&mut server.command("mqtt", &arguments));
         assert_eq!((ended.code, ended.text(), &*ended.err), (Some(1), "", ""), "{line}");
     }
-    run(&mut own.command("mqtt", &["get", "k"])).is(0, "v");
+    run(&mut server.command("mqtt", &["get", "k"])).is(0, "v");
 }
 
 #[test]
 fn watch_warns_that_a_pattern_is_one_key() {
-    let own = Own::start(&[]);
-    let watch = Running::start(&mut own.command("mqtt", &["watch", "rooms/*"]));
+    let server = EmbeddedStore::start(&[]);
+    let watch = Running::start(&mut server.command("mqtt", &["watch", "rooms/*"]));
     let warning = watch.complaint();
     for part in ["one key", "rooms/*", "patterns are not supported"] {
         assert!(warning.contains(part), "{warning}");

@@ -2,15 +2,15 @@
 
 use statestore_testkit::wire::raw::{Ask, array, blob, notification_topic};
 
-use crate::place::{Form, everywhere};
+use crate::deployment::{Mode, in_each_mode};
 
-everywhere!(
+in_each_mode!(
     long_binary_keys_and_values_are_returned_unchanged,
     oversized_packet_does_not_affect_other_clients
 );
 
-fn long_binary_keys_and_values_are_returned_unchanged(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn long_binary_keys_and_values_are_returned_unchanged(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let (mut raw, mut watcher) = (here.raw("raw"), here.raw("watcher"));
     let bytes: Vec<u8> = (0..=255).cycle().take(1_000_000).collect();
     for key_bytes in [1, 2, 255, 256, 6_500, 32_000] {
@@ -22,9 +22,9 @@ fn long_binary_keys_and_values_are_returned_unchanged(form: Form) {
             assert_eq!(raw.answer(&Ask::deployed("raw", set)), b"+OK\r\n");
             let found = raw.answer(&Ask::deployed("raw", array(&[b"GET", key])));
             assert!(found == blob(value), "{key_bytes} and {value_bytes} bytes");
-            let told = watcher.notification();
-            assert_eq!(told.topic, notification_topic("watcher", Some(key)).as_bytes());
-            assert!(told.payload == array(&[b"NOTIFY", b"SET", b"VALUE", value]));
+            let notification = watcher.notification();
+            assert_eq!(notification.topic, notification_topic("watcher", Some(key)).as_bytes());
+            assert!(notification.payload == array(&[b"NOTIFY", b"SET", b"VALUE", value]));
         }
         let vdel = array(&[b"VDEL", key, &bytes]);
         assert_eq!(raw.answer(&Ask::deployed("raw", vdel)), b":1\r\n");
@@ -32,8 +32,8 @@ fn long_binary_keys_and_values_are_returned_unchanged(form: Form) {
     }
 }
 
-fn oversized_packet_does_not_affect_other_clients(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn oversized_packet_does_not_affect_other_clients(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let mut raw = here.raw("raw");
     let long = vec![b'k'; 33_000];
     let set = raw.answer(&Ask::page("raw", array(&[b"SET", &long, b"v"])));

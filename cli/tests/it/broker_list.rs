@@ -6,16 +6,16 @@ use statestore_testkit::credentials::Certificates;
 use statestore_testkit::links::failover::send_elsewhere;
 use statestore_testkit::process::timely;
 
-use crate::place::{Form, everywhere, test_name};
+use crate::deployment::{Mode, in_each_mode, test_name};
 use crate::process::{Running, run, statestore};
 
-everywhere!(reachable_broker_of_a_list_is_used);
+in_each_mode!(reachable_broker_of_a_list_is_used);
 
 /// An address without a listener.
 const GONE: &str = "mqtt://127.0.0.1:1";
 
-fn reachable_broker_of_a_list_is_used(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
+fn reachable_broker_of_a_list_is_used(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
     let url = here.url();
     here.run(&["set", "k", "v"]).version();
     let listed = format!("{GONE},{url}");
