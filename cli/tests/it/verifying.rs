@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 use statestore_testkit::brokers::Mosquitto;
-use statestore_testkit::conformance::kit::BESIDE;
+use statestore_testkit::conformance::kit::EXTERNAL_BROKER;
 use statestore_testkit::wire::raw::Raw;
 
 use crate::place::{Form, everywhere};
@@ -23,7 +23,7 @@ everywhere!(
 fn differing(form: Form) -> &'static [&'static str] {
     match form {
         Form::Embedded => &[],
-        Form::Beside => &BESIDE,
+        Form::Beside => &EXTERNAL_BROKER,
     }
 }
 
@@ -81,13 +81,10 @@ fn store_that_breaks_rules_fails_and_its_test_keys_are_deleted(form: Form) {
     let lines: Vec<&str> = ended.text().lines().collect();
     let at = lines.iter().position(|line| line.starts_with("fail     value/keys-differ"));
     let about = &lines[at.expect("a failure")..][1..5];
-    assert!(about[0].ends_with("Keys differ by every byte, also by case (the protocol page)"));
-    assert_eq!(
-        about[1].trim(),
-        r"fail: expected +OK\r\n, and the store has no room for another key"
-    );
-    assert!(about[2].trim().starts_with(r"asked    *3\r\n$3\r\nSET\r\n$"), "{about:?}");
-    assert_eq!(about[3].trim(), r"answered -ERR the quota has been exceeded\r\n");
+    assert!(about[0].ends_with("Keys differ by every byte, also by case (the specification)"));
+    assert_eq!(about[1].trim(), r"fail: expected +OK\r\n, but the store is full");
+    assert!(about[2].trim().starts_with(r"request  *3\r\n$3\r\nSET\r\n$"), "{about:?}");
+    assert_eq!(about[3].trim(), r"response -ERR the quota has been exceeded\r\n");
     here.run(&["keys", "*"]).is(1, "");
     let junit = here.run(&["verify", "--rule", "value/keys-differ", "--output", "junit"]);
     assert_eq!(junit.code, Some(1));
@@ -128,7 +125,7 @@ fn the_rules_are_listed_without_a_store() {
     let (text, json) = (list(&[]), list(&["--output", "json"]));
     assert_eq!((text.code, json.code), (Some(0), Some(0)));
     assert_eq!(text.text().lines().count(), objects(json.text()).len());
-    assert!(text.text().contains("fence/lower                page    A token that is lower"));
+    assert!(text.text().contains("fence/lower                spec    A token that is lower"));
     assert_eq!(list(&["--rule", "order"]).text().lines().count(), 4);
     list(&["--rule", "orders"]).fails(2, &["orders", "--list"]);
 }

@@ -7,7 +7,7 @@ use statestore_client::ClientLink;
 use statestore_proto::transport::{Incoming, Transmit};
 use statestore_server::{Broker, EmbeddedLink};
 use statestore_testkit::conformance::handles::{Stage, cases, run};
-use statestore_testkit::conformance::kit::{assert_ours, every_case};
+use statestore_testkit::conformance::kit::{assert_conformant, every_case};
 use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent, StoreService};
 use statestore_verify::over_client;
 
@@ -89,7 +89,7 @@ async fn embedded_store_passes_the_conformance_suite() {
     let service = StoreService::builder().spawn(broker.store_link());
     service.wait_connected().await.expect("the store connects");
     let target = over_client::Broker(at(&broker, ""));
-    assert_ours(&every_case(Arc::new(target)).await, &[]);
+    assert_conformant(&every_case(Arc::new(target)).await, &[]);
     assert_eq!(service.stats().keys, 0);
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use statestore_rumqttc::RumqttcLink;
 use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::conformance::handles::{Stage, cases, run};
-use statestore_testkit::conformance::kit::{BESIDE, assert_ours, every_case};
+use statestore_testkit::conformance::kit::{EXTERNAL_BROKER, assert_conformant, every_case};
 use statestore_tokio::StoreService;
 use statestore_verify::over_client;
 
@@ -60,6 +60,6 @@ async fn store_over_rumqttc_passes_the_conformance_kit() {
     let service = StoreService::builder().spawn(link);
     service.wait_connected().await.expect("the store connects");
     let place = over_client::Broker(broker.options(""));
-    assert_ours(&every_case(Arc::new(place)).await, &BESIDE);
+    assert_conformant(&every_case(Arc::new(place)).await, &EXTERNAL_BROKER);
     assert_eq!(service.stats().keys, 0);
 }
