@@ -18,7 +18,7 @@ fn scripts() -> impl Strategy<Value = Vec<u8>> {
 
 fn apply(store: &mut Store, now: Now, op: &StoreInput) {
     match op {
-        StoreInput::Ask(ask) => _ = ask.hand_to(now, store),
+        StoreInput::Request(ask) => _ = ask.hand_to(now, store),
         StoreInput::Timer => store.handle_timeout(now),
         StoreInput::Gone(client) => store.handle_client_gone(now, client),
         StoreInput::Published(..) | StoreInput::Hold(_) | StoreInput::Persist => {}
@@ -145,7 +145,7 @@ proptest! {
             apply(&mut store, *now, op);
             prop_assert!(store.len() <= limits.keys_max && store.bytes() <= limits.bytes_max);
             prop_assert!(store.registrations() <= limits.registrations_max);
-            if !ready && matches!(op, StoreInput::Ask(_)) {
+            if !ready && matches!(op, StoreInput::Request(_)) {
                 prop_assert_eq!(store.counters().overloaded, before.overloaded + 1);
                 prop_assert_eq!(store.counters().executed(), before.executed());
             }
@@ -162,7 +162,7 @@ proptest! {
             apply(&mut store, *now, op);
             persist(&mut store, &mut Output::default());
             let sent = Sent::drain(&mut store);
-            let StoreInput::Ask(ask) = op else { continue };
+            let StoreInput::Request(ask) = op else { continue };
             let replies = sent.iter().filter(|sent| matches!(sent, Sent::Reply { .. })).count();
             let silent = sent.len() == 1 || matches!(sent.first(), Some(Sent::Disconnect(_)));
             prop_assert_eq!(replies, usize::from(!silent), "{:?}", sent);

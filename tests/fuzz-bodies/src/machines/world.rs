@@ -193,7 +193,7 @@ impl Run {
         }
     }
 
-    /// Passes the store's input to the reference in order; the reference's output must equal the store's.
+    /// Passes the input of the store to the reference in order. The output of both must be equal.
     fn sync_reference(&mut self) {
         let now = self.store_now();
         // The timer of the store runs first in each step.

@@ -75,7 +75,7 @@ impl ClientRig {
     }
 
     /// A message unrelated to any request of this client.
-    pub(super) fn stranger(&mut self, [topic, payload, version, kind, _]: Args) {
+    pub(super) fn unrelated_message(&mut self, [topic, payload, version, kind, _]: Args) {
         let own = NotificationTopic::new(ID, b"never watched").expect("short").to_string();
         let other = NotificationTopic::new("other", b"a").expect("short").to_string();
         let topics = [response_topic(ID), own, other, "elsewhere".into(), String::new()];

@@ -1,5 +1,5 @@
-//! Compares what a store sends, and when, with its reference store: in order, and nothing before its record
-//! is durable.
+//! Compares the output of a store, and its time, with the reference store: the order is the same,
+//! and no output precedes its durable record.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -61,8 +61,8 @@ impl Disk {
         Self { holds_reads, ..Self::default() }
     }
 
-    /// Takes the reference store's output for the last operation, persists the store's records, and checks
-    /// what the store sends.
+    /// Takes the output of the reference store for the last operation, persists the records of the
+    /// store, and checks its packets.
     ///
     /// # Panics
     /// If the store sends anything else, anything too early, or less than it could.
