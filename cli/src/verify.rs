@@ -1,4 +1,4 @@
-//! `verify`: the conformance kit as a command.
+//! `verify`: the conformance suite as a command.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use statestore_loopback::Hub;
 use statestore_sim::Interceptor;
-use statestore_testkit::conformance::kit::{Loopback, assert_conformant, every_case, some_cases};
+use statestore_testkit::conformance::suite::{Loopback, assert_conformant, every_case, some_cases};
 use statestore_tokio::StoreService;
 use statestore_verify::{CASES, Source, Verdict};
 

@@ -1,11 +1,11 @@
-//! `statestore verify`: the conformance kit as a command.
+//! `statestore verify`: the conformance suite as a command.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 use statestore_testkit::brokers::Mosquitto;
-use statestore_testkit::conformance::kit::EXTERNAL_BROKER;
+use statestore_testkit::conformance::suite::EXTERNAL_BROKER;
 use statestore_testkit::wire::raw::Raw;
 
 use crate::place::{Form, everywhere};

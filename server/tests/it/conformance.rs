@@ -7,7 +7,7 @@ use statestore_client::ClientLink;
 use statestore_proto::transport::{Incoming, Transmit};
 use statestore_server::{Broker, EmbeddedLink};
 use statestore_testkit::conformance::handles::{Stage, cases, run};
-use statestore_testkit::conformance::kit::{assert_conformant, every_case};
+use statestore_testkit::conformance::suite::{assert_conformant, every_case};
 use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent, StoreService};
 use statestore_verify::over_client;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use statestore_proto::client::WatchEvent;
 use statestore_server::{Broker, Listener, Options, ServerTls, TlsPem, Users};
-use statestore_testkit::conformance::kit::{assert_conformant, every_case};
+use statestore_testkit::conformance::suite::{assert_conformant, every_case};
 use statestore_testkit::credentials::Certificates;
 use statestore_testkit::process::timely;
 use statestore_testkit::wire::packets::Reason;

@@ -37,7 +37,7 @@ pub struct Faults {
     pub disconnects: u16,
 }
 
-pub use statestore_testkit::conformance::kit::Interceptor;
+pub use statestore_testkit::conformance::suite::Interceptor;
 
 /// Returns an additional delay of a message to its receiver. Later messages overtake it.
 pub type MessageDelay = Box<dyn FnMut(&Message) -> Duration + Send>;

@@ -3,7 +3,7 @@
 //! | Module | Contents |
 //! |---|---|
 //! | [`brokers`] | mosquitto and etcd as processes, a scripted MQTT server |
-//! | [`conformance`] | suites for async handles, and the conformance kit in this process |
+//! | [`conformance`] | suites for async handles, and the conformance suite in this process |
 //! | [`credentials`] | certificates and tokens |
 //! | [`generators`] | random values of the protocol |
 //! | [`history`] | histories of clients, and the checker whether one order explains them |

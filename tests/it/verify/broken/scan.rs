@@ -16,7 +16,7 @@ pub(super) fn pages() -> Vec<Broken> {
                     removed = if skip > 0 { 0 } else { removed };
                 } else if skip > 0 && message.payload.starts_with(b"*") {
                     let text = String::from_utf8_lossy(&message.payload).into_owned();
-                    let renamed = text.replacen("/meanwhile/", "/MEANWHILE/", skip);
+                    let renamed = text.replacen("/during-writes/", "/DURING-WRITES/", skip);
                     message.payload = renamed.into();
                     skip = 0;
                 }

@@ -1,5 +1,5 @@
 //! Guarantees of handles over every transport, as one list of cases: each takes a separate broker
-//! and links to it. What a store owes the protocol, the conformance kit tries over the same
+//! and links to it. What a store owes the protocol, the conformance suite tries over the same
 //! transports.
 //!
 //! A case asserts what the handles promise and nothing that depends on the transport, so that an

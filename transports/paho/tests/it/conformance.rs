@@ -5,7 +5,7 @@ use std::sync::Arc;
 use statestore_paho::PahoLink;
 use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::conformance::handles::{Stage, cases, run};
-use statestore_testkit::conformance::kit::{EXTERNAL_BROKER, assert_conformant, every_case};
+use statestore_testkit::conformance::suite::{EXTERNAL_BROKER, assert_conformant, every_case};
 use statestore_tokio::StoreService;
 use statestore_verify::over_client;
 
