@@ -122,7 +122,7 @@ fn replay_rejects_a_file_that_is_not_a_capture() {
     assert_eq!(play(&joined), Ok(Vec::new()));
 }
 
-/// Of each length from one byte on, which are done each in its own way.
+/// Capture of a value of each length, which different code paths handle.
 #[test]
 fn values_that_differ_differ_when_redacted() {
     let mut store = store(Some(KEY));

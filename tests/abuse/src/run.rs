@@ -130,13 +130,13 @@ fn once(program: &Path, attack: &Attack, length: Length) -> Result<Option<Outcom
             Some(Files::Users(users))
         }
         Needs::Metrics => {
-            more.extend(["--metrics-read_and_acknowledge".into(), "127.0.0.1:0".into()]);
+            more.extend(["--metrics-listen".into(), "127.0.0.1:0".into()]);
             None
         }
         Needs::Tls => {
             let Some(made) = Certificates::make(attack.name) else { return Ok(None) };
-            more.extend(["--read_and_acknowledge-tls-cert".into(), made.path("broker.pem").into()]);
-            more.extend(["--read_and_acknowledge-tls-key".into(), made.path("broker.key").into()]);
+            more.extend(["--listen-tls-cert".into(), made.path("broker.pem").into()]);
+            more.extend(["--listen-tls-key".into(), made.path("broker.key").into()]);
             target.tls = Some(trusting(&made.read("ca.pem"))?);
             Some(Files::Certificates(made))
         }

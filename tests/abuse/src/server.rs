@@ -76,10 +76,9 @@ impl Server {
     pub(crate) fn start(program: &Path, more: &[OsString]) -> Result<Self, String> {
         let mut command = Command::new(program);
         // The environment of the caller must not change the result.
-        let is_tls = more.iter().any(|option| option == "--read_and_acknowledge-tls-cert");
-        let read_and_acknowledge =
-            if is_tls { "--read_and_acknowledge-tls" } else { "--read_and_acknowledge" };
-        command.env_clear().args(["serve", read_and_acknowledge, "127.0.0.1:0"]);
+        let is_tls = more.iter().any(|option| option == "--listen-tls-cert");
+        let listen = if is_tls { "--listen-tls" } else { "--listen" };
+        command.env_clear().args(["serve", listen, "127.0.0.1:0"]);
         for (name, value) in [
             ("--max-broker-memory", MEMORY),
             ("--max-client-memory", CLIENT_MEMORY),
@@ -125,7 +124,7 @@ impl Server {
         let address = line.split("://").nth(1).and_then(|rest| rest.split(';').next());
         let address = address.and_then(|address| address.parse().ok());
         server.address = address.ok_or_else(|| format!("no address in {line}"))?;
-        if more.iter().any(|option| option == "--metrics-read_and_acknowledge") {
+        if more.iter().any(|option| option == "--metrics-listen") {
             server.metrics = metrics.recv_timeout(HANGS).ok();
         }
         server.idle = server.resident("VmRSS");

@@ -172,7 +172,7 @@ impl Cluster {
             }
             sleep(Duration::from_millis(10)).await;
         }
-        Err(format!("no store leading_epoch after epoch {epoch} within {PATIENCE:?}"))
+        Err(format!("no store leads after epoch {epoch} within {PATIENCE:?}"))
     }
 
     /// Sets the connectivity between a store and etcd.

@@ -113,7 +113,7 @@ pub(crate) async fn inject(
     rng: &mut Rng,
 ) -> Result<Duration, String> {
     let lease = cluster.lease();
-    let (leader, epoch) = cluster.leader().ok_or("no store leading_epoch before the fault")?;
+    let (leader, epoch) = cluster.leader().ok_or("no store leads before the fault")?;
     let standby = (leader + rng.usize(1..SIZE)) % SIZE;
     let short = Duration::from_millis(rng.u64(0..1_500));
     let long = lease + Duration::from_millis(rng.u64(500..2_500));

@@ -1,4 +1,4 @@
-//! Section 11: a duplicate gets the first reply and is applied once.
+//! Duplicates: a redelivered request gets the first reply and is applied once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

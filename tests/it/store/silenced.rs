@@ -1,4 +1,4 @@
-//! Section 9: a notification without a subscriber silences its registration and does not end it.
+//! Notifications without a subscriber: they silence the registration, but do not end it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Sections 1, 2, 4 and 10: form of a request, identity of the sender, and dialect of the reply.
+//! Transport: form of a request, identity of the sender, and dialect of the reply.
 
 use bytes::Bytes;
 use statestore_proto::machine::Machine;

@@ -1,4 +1,4 @@
-//! Section 9: registrations and their notifications.
+//! Registrations and their notifications.
 
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::Condition;

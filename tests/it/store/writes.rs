@@ -1,4 +1,4 @@
-//! Sections 3 and 5 to 8: conditions, versions, fences, expiry and quotas.
+//! Writes: conditions, versions, fences, expiry and quotas.
 
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Condition, Operand, Refusal};

@@ -156,7 +156,7 @@ impl World {
             Sent::Reply { payload, .. } => Some(payload),
             _ => None,
         });
-        let answered = answered.unwrap_or_else(|| panic!("{ask:?} has no reply: {sent:?}"));
+        let answered = answered.unwrap_or_else(|| panic!("no reply to {ask:?}: {sent:?}"));
         self.report.answered += 1;
         self.report.executed_twice += u64::from(answered != reply);
         let Client { in_flight, set, .. } = &mut self.clients[client];

@@ -15,7 +15,7 @@ use statestore_proto::transport::{ReasonCode, SubscribeToken, Transmit};
 
 use crate::machines::ask::Ask;
 
-/// A packet on its way to a client.
+/// A packet in transit to a client.
 #[derive(Debug)]
 pub(crate) enum Down {
     /// A SUBACK.

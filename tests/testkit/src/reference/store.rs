@@ -121,7 +121,7 @@ impl ReferenceStore {
         out
     }
 
-    /// Section 1: handles any message.
+    /// Handles any message, including invalid ones.
     pub fn handle(&mut self, now: Now, ask: &Ask) -> Handled {
         let ms = now.instant.as_millis();
         self.latest = ms;
@@ -195,7 +195,7 @@ impl ReferenceStore {
         &self.changes
     }
 
-    /// Section 11: a duplicate gets the first response.
+    /// Executes a request, or returns the first response to a duplicate.
     fn answer(
         &mut self,
         now: Now,
@@ -290,7 +290,7 @@ impl ReferenceStore {
         (payload, version)
     }
 
-    /// Section 13, for a scan of one page. Tokens of longer scans are private to the store.
+    /// Lists keys on one page. Tokens of longer listings are private to the store.
     fn list(
         &mut self,
         ms: u64,
@@ -321,7 +321,7 @@ impl ReferenceStore {
         (PageEncoder { keys: &keys, token: None }.encode(), None)
     }
 
-    /// Section 7: authorization, before a duplicate gets its first response.
+    /// Checks the authorization, which precedes the check for duplicates.
     fn authorize(&self, caller: &Caller<'_>) -> Result<(), Refusal> {
         let kind = caller.command.kind();
         let watches = matches!(kind, RequestKind::Watch | RequestKind::Unwatch);
@@ -332,7 +332,8 @@ impl ReferenceStore {
         Ok(())
     }
 
-    /// Sections 3 to 9, in the order of section 7.
+    /// Executes a command. The checks have the order of *Order of checks* in
+    /// `docs/reference/protocol.md`.
     fn execute(&mut self, now: Now, caller: &Caller<'_>, out: &mut Vec<Delivery>) -> Executed {
         let command = &caller.command;
         let (key, unix) = (command.key().to_vec(), now.unix.as_millis());
@@ -462,7 +463,7 @@ impl ReferenceStore {
         }
     }
 
-    /// Section 8, on a timer: removes all expired values, the earliest first.
+    /// Removes all expired values, the earliest first, like the timer of a store.
     pub fn expire(&mut self, now: Now) -> Out {
         packets(self.expire_all(now))
     }

@@ -1,6 +1,6 @@
-//! The deployed clients, as what they put on the wire: all of their properties, padded clock
-//! values, 16 bytes of correlation data, response topics of several forms; and what they demand of
-//! an answer.
+//! Requests in the form of the deployed clients: with all of their properties, padded clock values,
+//! 16 bytes of correlation data, and response topics of several forms. Replies are checked like the
+//! clients check them.
 
 use crate::wire::raw::{Ask, Hello, Raw, property, words};
 
@@ -10,11 +10,11 @@ const RESPONSE_TOPICS: [&str; 3] = [
     "clients/device/replies",
 ];
 
-/// Asks the store of the broker on this port, and checks each answer.
+/// Sends such requests to the store of the broker on this port, and checks the replies.
 ///
 /// # Panics
-/// When one is not as they demand.
-pub fn clients_are_answered(port: u16) {
+/// If a deployed client would reject a reply.
+pub fn deployed_clients_accept_the_replies(port: u16) {
     let mut raw = Raw::open(port, "device", Hello::default());
     raw.subscribe("clients/device/#");
     for response_topic in RESPONSE_TOPICS {
