@@ -124,7 +124,7 @@ fn replay_rejects_a_file_that_is_not_a_capture() {
 
 /// Capture of a value of each length, which different code paths handle.
 #[test]
-fn values_that_differ_differ_when_redacted() {
+fn redaction_preserves_equality_of_values() {
     let mut store = store(Some(KEY));
     let mut number = 0;
     let mut next = || {
@@ -153,7 +153,7 @@ fn values_that_differ_differ_when_redacted() {
 }
 
 #[test]
-fn a_redacted_recording_has_no_value_in_it() {
+fn redacted_capture_contains_no_value() {
     let secret = "this is a secret text";
     let mut plain = store(None);
     let mut redacted = store(Some(KEY));
@@ -176,7 +176,7 @@ fn a_redacted_recording_has_no_value_in_it() {
 
 /// A payload that cannot be decoded is replaced by one that is refused in the same way.
 #[test]
-fn refusals_stay_what_they_are() {
+fn redacted_capture_preserves_refusals() {
     let rows = RefCell::new(Vec::new());
     vectors("requests-refused.txt").run(110, |case| {
         if case.text("case")? == "any" {

@@ -68,7 +68,7 @@ impl Stage for Process {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_over_the_network_conform() {
+async fn handles_over_the_network_pass_the_conformance_suite() {
     for (name, case) in cases::<Network>() {
         let broker = Broker::bind(options()).await.expect("bind");
         run(name, case, &mut Network(broker)).await;
@@ -76,7 +76,7 @@ async fn clients_over_the_network_conform() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_in_the_process_conform() {
+async fn handles_in_the_process_pass_the_conformance_suite() {
     for (name, case) in cases::<Process>() {
         let broker = Broker::bind(options()).await.expect("bind");
         run(name, case, &mut Process(broker)).await;

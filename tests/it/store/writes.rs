@@ -11,7 +11,7 @@ const ABSENT: &str = r"$-1\r\n";
 const NOT_APPLIED: &str = r":-1\r\n";
 
 #[test]
-fn each_reply_carries_the_version_of_section_6() {
+fn each_reply_carries_the_version_of_its_value() {
     let mut rig = Rig::new();
     let mut reply = |command| {
         let ask = rig.ask("c", &command);

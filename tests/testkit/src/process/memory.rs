@@ -1,4 +1,5 @@
 //! A counting allocator, for tests of allocations and memory growth.
+#![expect(unsafe_code, reason = "a `GlobalAlloc` is unsafe to implement")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -54,7 +54,7 @@ async fn handles_over_paho_pass_the_conformance_suite() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn store_over_paho_passes_the_conformance_kit() {
+async fn store_over_paho_passes_the_conformance_suite() {
     let Some(broker) = Mosquitto::start("kit") else { return };
     let service = StoreService::builder().spawn(PahoLink::for_store(broker.options("statestore")));
     service.wait_connected().await.expect("the store connects");

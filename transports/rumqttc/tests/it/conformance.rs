@@ -44,7 +44,7 @@ impl Stage for Rumqttc {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rumqttc_conforms() {
+async fn handles_over_rumqttc_pass_the_conformance_suite() {
     for (name, case) in cases::<Rumqttc>() {
         let presence = "log_dest topic\nlog_type notice\nlog_type error";
         let lines = format!("{presence}\nmax_packet_size {PACKET_BYTES_MAX}");
@@ -54,7 +54,7 @@ async fn rumqttc_conforms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn store_over_rumqttc_passes_the_conformance_kit() {
+async fn store_over_rumqttc_passes_the_conformance_suite() {
     let Some(broker) = Mosquitto::start("kit") else { return };
     let link = RumqttcLink::for_store(broker.options("statestore"));
     let service = StoreService::builder().spawn(link);

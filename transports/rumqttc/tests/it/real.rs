@@ -42,8 +42,8 @@ async fn changed(watch: &mut Watch) -> Option<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn every_command_works() {
-    let Some(broker) = Mosquitto::start("every_command_works") else { return };
+async fn each_command_returns_its_result() {
+    let Some(broker) = Mosquitto::start("each_command_returns_its_result") else { return };
     timely(async {
         let (service, store) = both(&broker).await;
         let version = store.set("k", "v").await.expect("a version");
