@@ -13,7 +13,7 @@ use statestore_proto::message::{Command, Refusal};
 use statestore_proto::store::{Durability, StoreConfig};
 use statestore_proto::time::Now;
 use statestore_proto::transport::Transmit;
-use statestore_testkit::machines::ask::Ask;
+use statestore_testkit::machines::request::StoreRequest;
 
 const KEY: [u8; 16] = *b"sixteen bytes...";
 
@@ -23,11 +23,11 @@ fn store(redaction: Option<[u8; 16]>) -> CapturedStore {
 
 /// The output of the store.
 fn ask(store: &mut CapturedStore, number: u64, payload: &[u8]) -> Vec<u8> {
-    let ask = Ask::of_payload("c", number, payload.to_vec());
+    let ask = StoreRequest::with_payload("c", number, payload.to_vec());
     send(store, &ask)
 }
 
-fn send(store: &mut CapturedStore, ask: &Ask) -> Vec<u8> {
+fn send(store: &mut CapturedStore, ask: &StoreRequest) -> Vec<u8> {
     store.handle_publish(Now::default(), &ask.incoming());
     let mut sent = Vec::new();
     while let Some(transmit) = store.poll_transmit() {
@@ -67,7 +67,7 @@ fn capture_contains_the_owner_of_each_message() {
         [("c-1", &b"+OK\r\n"[..]), ("c-2", b"-ERR the quota has been exceeded\r\n")]
     {
         let set = Command::set(client, "v");
-        let mut ask = Ask::of_payload(client, 1, set.encode());
+        let mut ask = StoreRequest::with_payload(client, 1, set.encode());
         ask.owner = Some("user:c".into());
         assert_eq!(send(&mut store, &ask), expected, "{client}");
     }
@@ -80,7 +80,7 @@ fn capture_contains_the_state_of_the_storage() {
     let mut store = CapturedStore::capturing(config, None);
     for (number, is_full) in [(1, true), (2, false)] {
         store.set_storage_full(is_full);
-        let ask = Ask::of_payload("c", number, Command::set("k", "v").encode());
+        let ask = StoreRequest::with_payload("c", number, Command::set("k", "v").encode());
         store.handle_publish(Now::default(), &ask.incoming());
         assert_eq!(store.poll_records().is_none(), is_full);
     }

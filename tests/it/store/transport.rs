@@ -7,7 +7,7 @@ use statestore_proto::store::{Access, DialectPolicy, StoreConfig};
 use statestore_proto::time::Instant;
 use statestore_proto::topic::{REQUEST, RESERVED};
 use statestore_proto::transport::{Incoming, Qos, ReasonCode, Transmit};
-use statestore_testkit::machines::ask::Sent;
+use statestore_testkit::machines::request::Sent;
 
 use super::{OK, Rig, del, error, get, set, vdel, version, watch};
 

@@ -23,7 +23,7 @@ use requests::{damaged, request, spoil};
 
 use statestore_testkit::alphabet;
 use statestore_testkit::machines::Reader;
-use statestore_testkit::machines::ask::Ask;
+use statestore_testkit::machines::request::StoreRequest;
 use statestore_testkit::reference::{Entry, Out, ReferenceStore, clock::stamp, counted, text};
 
 alphabet! {
@@ -101,7 +101,7 @@ pub(crate) const PAYLOADS: &[&[u8]] = &[
 #[derive(Clone, Debug)]
 pub enum StoreInput {
     /// A request arrives.
-    Request(Box<Ask>),
+    Request(Box<StoreRequest>),
     /// The timer fires.
     Timer,
     /// A client disconnects.
@@ -355,12 +355,12 @@ pub fn store_ops(data: &[u8]) {
 }
 
 /// Submits a request; one that the store cannot receive is counted and dropped.
-fn submit(now: Now, ask: &Ask, store: &mut Store, reference: &mut ReferenceStore) -> Out {
+fn submit(now: Now, ask: &StoreRequest, store: &mut Store, reference: &mut ReferenceStore) -> Out {
     if store.can_receive() {
-        ask.hand_to(now, store);
+        ask.submit_to(now, store);
         return reference.ask(now, ask);
     }
-    let handled = ask.hand_to(now, store);
+    let handled = ask.submit_to(now, store);
     assert_eq!(handled.outcome, RequestOutcome::Dropped(DropReason::Overloaded));
     reference.count("overloaded", None, None, 1);
     Out::new()

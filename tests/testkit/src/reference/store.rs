@@ -19,7 +19,7 @@ use super::restart::Restarts;
 use super::texts::identity;
 use super::timestamps;
 use super::{Answer, Change, Counted, Effect, Handled, Notified, Out, Request, Response, Stamp};
-use crate::machines::ask::{Ask, Sent};
+use crate::machines::request::{Sent, StoreRequest};
 
 /// A stored value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,14 +115,14 @@ impl ReferenceStore {
     }
 
     /// Handles a message and acknowledges it; returns the packets that the store sends, in order.
-    pub fn ask(&mut self, now: Now, ask: &Ask) -> Out {
+    pub fn ask(&mut self, now: Now, ask: &StoreRequest) -> Out {
         let mut out = self.handle(now, ask).into_packets();
         out.extend(ask.delivery.map(|delivery| (Sent::Acknowledge(delivery), 0)));
         out
     }
 
     /// Handles any message, including invalid ones.
-    pub fn handle(&mut self, now: Now, ask: &Ask) -> Handled {
+    pub fn handle(&mut self, now: Now, ask: &StoreRequest) -> Handled {
         let ms = now.instant.as_millis();
         self.latest = ms;
         self.changes.clear();
@@ -199,7 +199,7 @@ impl ReferenceStore {
     fn answer(
         &mut self,
         now: Now,
-        ask: &Ask,
+        ask: &StoreRequest,
         (client, topic): (&str, &str),
         out: &mut Vec<Delivery>,
     ) -> (Vec<u8>, Option<Stamp>) {
@@ -294,7 +294,7 @@ impl ReferenceStore {
     fn list(
         &mut self,
         ms: u64,
-        ask: &Ask,
+        ask: &StoreRequest,
         scan: Scan<&[u8]>,
         error: impl Fn(Refusal) -> (Vec<u8>, Option<Stamp>),
     ) -> (Vec<u8>, Option<Stamp>) {
@@ -538,6 +538,6 @@ fn applies(condition: &Condition<&[u8]>, value: &[u8], stored: &[u8]) -> bool {
     }
 }
 
-fn is_spoofed(ask: &Ask) -> bool {
+fn is_spoofed(ask: &StoreRequest) -> bool {
     ask.verified.is_some() && ask.source.is_some() && ask.source != ask.verified
 }

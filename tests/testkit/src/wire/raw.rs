@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use statestore_mqtt::session::{Error, Event, Options, Will};
 
-pub use crate::machines::ask::response_topic;
+pub use crate::machines::request::response_topic;
 use crate::process::HANGS;
 use crate::wire::client::{Client, REFUSED};
 use crate::wire::packets::{ConnAck, Publish, PublishProperties, Qos, Reason};

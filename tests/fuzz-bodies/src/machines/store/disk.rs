@@ -7,7 +7,7 @@ use statestore_proto::message::{Command, WordCase};
 use statestore_proto::store::{Batch, Durability, Record, Store};
 use statestore_proto::transport::{PublishToken, Qos, Transmit};
 
-use statestore_testkit::machines::ask::{Ask, Sent};
+use statestore_testkit::machines::request::{Sent, StoreRequest};
 use statestore_testkit::reference::Out;
 
 /// The stored state that a reply reveals.
@@ -23,7 +23,7 @@ pub(super) enum About {
 
 impl About {
     /// The state that the reply to this request reveals.
-    pub(super) fn of(ask: &Ask, case: WordCase) -> Self {
+    pub(super) fn of(ask: &StoreRequest, case: WordCase) -> Self {
         if ask.correlation.is_none() || ask.qos != Qos::AtLeastOnce {
             return Self::Nothing;
         }
@@ -160,8 +160,8 @@ pub(crate) fn assert_same(
     numbers: &mut Vec<(u64, PublishToken)>,
 ) {
     let packet = |transmit: &Transmit| match transmit {
-        Transmit::Publish(publish) => (Sent::of(transmit), publish.token),
-        _ => (Sent::of(transmit), None),
+        Transmit::Publish(publish) => (Sent::from_transmit(transmit), publish.token),
+        _ => (Sent::from_transmit(transmit), None),
     };
     let sent = in_free_order(sent.iter().map(packet).collect());
     let expected = in_free_order(expected);
