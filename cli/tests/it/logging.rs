@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
 
 use statestore_proto::topic::REQUEST;
-use statestore_testkit::wire::raw::{Ask, Raw, unix_ms, words};
+use statestore_testkit::wire::raw::{Raw, RawRequest, unix_ms, words};
 
 use crate::place::{Form, everywhere};
 use crate::process::{Running, run, statestore};
@@ -122,7 +122,7 @@ fn client_ahead_of_the_clock_is_named(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let mut raw = here.raw("liar");
     let mut set = |name: &str, ahead_s: u64| {
-        let ask = Ask::deployed("liar", words(&["SET", "two\nlines", "secret"]));
+        let ask = RawRequest::deployed("liar", words(&["SET", "two\nlines", "secret"]));
         raw.answer(&ask.replacing(name, format!("{}:0:liar", unix_ms() + 1_000 * ahead_s)));
         let said = here.store().complaint();
         assert!(said.contains("client=\"liar\"") && !said.contains("secret"), "{said}");
@@ -157,7 +157,7 @@ fn request_that_cannot_get_a_response_is_logged_with_its_client(form: Form) {
     let forbidden = (Some(REQUEST.to_owned()), "response topic forbidden");
     let cases = if form == Form::Beside { vec![missing, forbidden] } else { vec![missing] };
     for (topic, part) in cases {
-        let mut ask = Ask::deployed("lamp", words(&["SET", "k", "secret"]));
+        let mut ask = RawRequest::deployed("lamp", words(&["SET", "k", "secret"]));
         ask.response_topic = topic;
         raw.send(&ask);
         let logged = here.store().complaint();

@@ -84,7 +84,7 @@ impl Scripted {
     }
 
     /// Returns whether no connection arrives for a while.
-    pub async fn is_left_alone(&self, duration: Duration) -> bool {
+    pub async fn receives_no_connection(&self, duration: Duration) -> bool {
         tokio::time::timeout(duration, self.listener.accept()).await.is_err()
     }
 }

@@ -154,7 +154,7 @@ pub async fn wrong_password_ends_the_client(connect: impl Fn(Options, Backoff) -
         "{status}"
     );
     assert!(matches!(store.get("k").await, Err(Error::Closed(_))));
-    assert!(second.is_left_alone(Duration::from_millis(200)).await);
+    assert!(second.receives_no_connection(Duration::from_millis(200)).await);
 }
 
 /// If no address accepts the client, the status contains each address with its reason.

@@ -130,7 +130,7 @@ pub async fn packet_beyond_the_maximum_is_refused_and_the_connection_stays<A: Ad
     assert_eq!(too_large, Err(Error::Undelivered(ReasonCode::PACKET_TOO_LARGE)));
     assert_eq!(store.get("k").await, Ok(None), "the same connection goes on");
     assert!(!served.is_finished());
-    assert!(broker.is_left_alone(SOON).await);
+    assert!(broker.receives_no_connection(SOON).await);
 }
 
 /// DISCONNECT 0x8e ends a handle, with its reason.
@@ -144,7 +144,7 @@ pub async fn takeover_ends_the_link<A: Adapter>() {
     assert_eq!(call.await.expect("an outcome"), Err(Error::ConnectionLost));
     let Err(Error::Closed(closed)) = store.get("k").await else { panic!("it is over") };
     assert!(matches!(closed.reason, Some(CloseReason::TakenOver(_))));
-    assert!(broker.is_left_alone(SOON).await);
+    assert!(broker.receives_no_connection(SOON).await);
 }
 
 /// CONNACK 0x86 ends a handle, with its reason.
@@ -159,7 +159,7 @@ pub async fn wrong_credentials_end_the_link<A: Adapter>() {
     let Err(Error::Closed(closed)) = store.wait_connected().await else { panic!("it is over") };
     let Some(CloseReason::Credentials(error)) = closed.reason else { panic!("{closed}") };
     assert_eq!(error.address().map(|address| address.port), Some(broker.port()));
-    assert!(broker.is_left_alone(SOON).await);
+    assert!(broker.receives_no_connection(SOON).await);
 }
 
 /// WebSocket, Unix sockets and service account tokens end the link before a connection, for
@@ -271,7 +271,7 @@ pub async fn shutdown_disconnects_for_good<A: Adapter>() {
     drop(peer);
     goodbye.await.expect("it returns");
     assert!(call.await.expect("an outcome").is_err());
-    assert!(broker.is_left_alone(SOON).await);
+    assert!(broker.receives_no_connection(SOON).await);
 }
 
 /// A broker that acknowledges nothing does not delay the goodbye.

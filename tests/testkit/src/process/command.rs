@@ -98,7 +98,7 @@ impl Running {
     ///
     /// # Panics
     /// If standard input is not piped or is closed.
-    pub fn say(&mut self, line: &str) {
+    pub fn write_line(&mut self, line: &str) {
         let stdin = self.child.stdin.as_mut().expect("piped");
         stdin.write_all(format!("{line}\n").as_bytes()).expect("the command reads its input");
     }

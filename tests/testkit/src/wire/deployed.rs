@@ -2,7 +2,7 @@
 //! 16 bytes of correlation data, and response topics of several forms. Replies are checked like the
 //! clients check them.
 
-use crate::wire::raw::{Ask, Hello, Raw, property, words};
+use crate::wire::raw::{Hello, Raw, RawRequest, property, words};
 
 const RESPONSE_TOPICS: [&str; 3] = [
     "clients/device/services/statestore/_any_/command/invoke/response",
@@ -28,7 +28,7 @@ pub fn deployed_clients_accept_the_replies(port: u16) {
             (&["GOT", "k"], "-ERR unknown command\r\n", false),
         ];
         for (command, expected, versioned) in exchanges {
-            let mut ask = Ask::deployed("device", words(command));
+            let mut ask = RawRequest::deployed("device", words(command));
             ask.response_topic = Some(response_topic.into());
             assert_eq!(ask.correlation.as_ref().map(Vec::len), Some(16));
             let answer = raw.ask(&ask);
@@ -39,5 +39,5 @@ pub fn deployed_clients_accept_the_replies(port: u16) {
             assert_eq!(property(&answer, "__ts").is_some(), versioned, "{about}");
         }
     }
-    assert!(raw.hears_nothing_more(), "one answer each");
+    assert!(raw.receives_nothing_more(), "one answer each");
 }

@@ -26,7 +26,7 @@ pub const LONG_AGO: &str = "1696374425000:0:CLIENT";
 
 /// A request, which may be invalid on purpose.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct RawRequest {
     /// Payload.
     pub payload: Vec<u8>,
     /// Response topic.
@@ -41,10 +41,10 @@ pub struct Ask {
     pub properties: Vec<(String, String)>,
 }
 
-impl Ask {
+impl RawRequest {
     /// A request with only the properties that the specification requires.
     #[must_use]
-    pub fn page(client_id: &str, payload: impl Into<Vec<u8>>) -> Self {
+    pub fn minimal(client_id: &str, payload: impl Into<Vec<u8>>) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(1);
         let number = u128::from(LAST.fetch_add(1, Ordering::Relaxed));
         Self {
@@ -60,7 +60,7 @@ impl Ask {
     /// A request in the form of the deployed clients.
     #[must_use]
     pub fn deployed(client_id: &str, payload: impl Into<Vec<u8>>) -> Self {
-        let mut ask = Self::page(client_id, payload);
+        let mut ask = Self::minimal(client_id, payload);
         ask.expiry = Some(10);
         ask.properties.clear();
         ask.with("__ts", "001696374425000:00000:CLIENT")
@@ -269,19 +269,19 @@ impl Raw {
     }
 
     /// Sends a request without waiting. Returns the token of its acknowledgement.
-    pub fn send(&mut self, ask: &Ask) -> u64 {
+    pub fn send(&mut self, ask: &RawRequest) -> u64 {
         self.write(ask.packet())
     }
 
     /// Sends a request and waits for its acknowledgement. Returns `false` if the broker closes the
     /// connection instead.
-    pub fn deliver(&mut self, ask: &Ask) -> bool {
+    pub fn deliver(&mut self, ask: &RawRequest) -> bool {
         self.put(ask).is_some()
     }
 
     /// Sends a request and returns the reason code of its acknowledgement; `None` if the broker
     /// closes the connection instead.
-    pub fn put(&mut self, ask: &Ask) -> Option<Reason> {
+    pub fn put(&mut self, ask: &RawRequest) -> Option<Reason> {
         let id = self.send(ask);
         while !self.closed {
             if let Some(reason) = self.acknowledged.remove(&id) {
@@ -293,7 +293,7 @@ impl Raw {
     }
 
     /// Sends a request and waits for its reply, which is the next message on its response topic.
-    pub fn ask(&mut self, ask: &Ask) -> Publish {
+    pub fn ask(&mut self, ask: &RawRequest) -> Publish {
         self.send(ask);
         let topic = ask.response_topic.as_deref().expect("a response topic");
         let reply = self.next(|publish| publish.topic == topic, "reply");
@@ -303,13 +303,13 @@ impl Raw {
     }
 
     /// Sends a request and returns the payload of its reply.
-    pub fn answer(&mut self, ask: &Ask) -> Vec<u8> {
+    pub fn answer(&mut self, ask: &RawRequest) -> Vec<u8> {
         self.ask(ask).payload.to_vec()
     }
 
     /// Sends a request with these words in the deployed form, and returns the payload of its reply.
     pub fn command(&mut self, elements: &[&str]) -> Vec<u8> {
-        self.answer(&Ask::deployed(&self.client_id, words(elements)))
+        self.answer(&RawRequest::deployed(&self.client_id, words(elements)))
     }
 
     /// Waits for the next message.
@@ -328,14 +328,14 @@ impl Raw {
     }
 
     /// Returns the messages that have arrived so far.
-    pub fn heard(&mut self) -> Vec<Publish> {
+    pub fn take_messages(&mut self) -> Vec<Publish> {
         self.arrived.drain(..).collect()
     }
 
     /// Returns whether no further message arrives. Sends a GET and waits for the reply, which the
     /// store sends after all earlier output.
-    pub fn hears_nothing_more(&mut self) -> bool {
-        let ask = Ask::page(&self.client_id, array(&[b"GET", b"nothing is here"]));
+    pub fn receives_nothing_more(&mut self) -> bool {
+        let ask = RawRequest::minimal(&self.client_id, array(&[b"GET", b"nothing is here"]));
         assert_eq!(self.answer(&ask), b"$-1\r\n");
         self.arrived.is_empty()
     }
