@@ -61,11 +61,7 @@ pub(crate) fn all() -> Vec<Attack> {
         ),
         attack("no-pubrel", "messages at QoS 2 that are never released", messages::no_pubrel),
         attack("unread-subscribers", "fifty subscribers that never read", messages::unread),
-        attack(
-            "aliases",
-            "long topics as aliases, then a flood of short packets",
-            messages::aliases,
-        ),
+        attack("aliases", "long topics as aliases, then short packets", messages::aliases),
         attack("qos0-flood", "a flood at QoS 0, to subscribers that read", messages::qos0_flood),
         attack("properties", "messages with thousands of properties", messages::properties),
         attack("retained-flood", "an endless flood of retained messages", messages::retained_flood),

@@ -281,8 +281,8 @@ pub(super) fn watches() -> Vec<Broken> {
                     changed.insert(words[1].clone());
                 }
                 let is_stop = is(words, "KEYNOTIFY") && words.len() == 3;
-                let is_deaf = message.sender.ends_with("unheard");
-                (is_stop && is_deaf && changed.remove(&words[1])).then_some(":0\r\n")
+                let is_unsubscribed = message.sender.ends_with("unsubscribed");
+                (is_stop && is_unsubscribed && changed.remove(&words[1])).then_some(":0\r\n")
             })
         }),
         differs("registrations outlive connections", "watch/ends", {
