@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use statestore_benches::stage::{Ask, Stage};
+use statestore_benches::stage::{Operation, Stage};
 
 fn store(criterion: &mut Criterion) {
     for (name, keys, watchers) in [
@@ -16,9 +16,9 @@ fn store(criterion: &mut Criterion) {
         // Filled before its first measurement, so a filter can skip a million keys.
         let mut stage = None;
         for (verb, ask, expected) in [
-            ("get", Ask::Get, &b"$64\r\n"[..]),
-            ("set", Ask::Set, b"+OK\r\n"),
-            ("set-px", Ask::SetPx, b"+OK\r\n"),
+            ("get", Operation::Get, &b"$64\r\n"[..]),
+            ("set", Operation::Set, b"+OK\r\n"),
+            ("set-px", Operation::SetPx, b"+OK\r\n"),
         ] {
             criterion.bench_function(&format!("store/{verb}/{name}"), |bencher| {
                 let stage = stage.get_or_insert_with(|| Stage::new(keys, watchers));
@@ -33,7 +33,8 @@ fn store(criterion: &mut Criterion) {
         }
         criterion.bench_function(&format!("store/del+set/{name}"), |bencher| {
             let stage = stage.get_or_insert_with(|| Stage::new(keys, watchers));
-            let (dels, sets) = (Stage::requests(Ask::Del, keys), Stage::requests(Ask::Set, keys));
+            let (dels, sets) =
+                (Stage::requests(Operation::Del, keys), Stage::requests(Operation::Set, keys));
             assert_eq!(stage.run(&dels[0]).as_deref(), Some(&b":1\r\n"[..]));
             assert_eq!(stage.run(&sets[0]).as_deref(), Some(&b"+OK\r\n"[..]));
             let mut turn = 0;

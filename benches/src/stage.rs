@@ -54,7 +54,7 @@ pub fn scattered(keys: usize) -> impl Iterator<Item = usize> {
 
 /// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum Operation {
     /// GET
     Get,
     /// SET
@@ -84,7 +84,7 @@ impl Stage {
         };
         let mut stage = Self { store: Store::new(StoreConfig::new(7).limits(limits)), count: 0 };
         for number in 0..keys {
-            stage.run(&payload(Ask::Set, number));
+            stage.run(&payload(Operation::Set, number));
         }
         for number in scattered(keys) {
             for watcher in 0..watchers {
@@ -107,7 +107,7 @@ impl Stage {
 
     /// Returns requests of one kind for keys in scattered order.
     #[must_use]
-    pub fn requests(ask: Ask, keys: usize) -> Vec<Bytes> {
+    pub fn requests(ask: Operation, keys: usize) -> Vec<Bytes> {
         scattered(keys).map(|number| payload(ask, number)).collect()
     }
 
@@ -133,15 +133,15 @@ impl Stage {
 
 /// Returns the payload of a request for the key with this number.
 #[must_use]
-pub fn payload(ask: Ask, number: usize) -> Bytes {
+pub fn payload(ask: Operation, number: usize) -> Bytes {
     let (key, condition) = (key(number), Condition::Always);
     let command = match ask {
-        Ask::Get => Command::Get { key },
-        Ask::Set => Command::Set { key, value: value(), condition, expiry: None },
-        Ask::SetPx => {
+        Operation::Get => Command::Get { key },
+        Operation::Set => Command::Set { key, value: value(), condition, expiry: None },
+        Operation::SetPx => {
             Command::Set { key, value: value(), condition, expiry: Expiry::from_millis(600_000) }
         }
-        Ask::Del => Command::Del { key },
+        Operation::Del => Command::Del { key },
     };
     command.encode().into()
 }

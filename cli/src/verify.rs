@@ -217,7 +217,7 @@ fn lines(report: &CaseReport) -> String {
     text.push('\n');
     if *verdict == Verdict::Fail || *verdict == Verdict::Differs {
         let of = match case.source {
-            Source::Page => "the protocol page",
+            Source::Spec => "the specification",
             Source::Wire => "what deployed clients need",
             Source::Choice => "a choice that stores have",
         };
@@ -225,7 +225,7 @@ fn lines(report: &CaseReport) -> String {
     }
     for finding in findings {
         let _ = writeln!(text, "         {}: {}", finding.verdict.name(), finding.text);
-        for (name, bytes) in [("request", &finding.asked), ("reply", &finding.answered)] {
+        for (name, bytes) in [("request", &finding.request), ("response", &finding.response)] {
             if let Some(bytes) = bytes {
                 let _ = writeln!(text, "           {name:<8} {bytes}");
             }
@@ -241,7 +241,7 @@ fn object(report: &CaseReport) -> serde_json::Value {
         .map(|finding| {
             json!({
                 "verdict": finding.verdict.name(), "text": finding.text,
-                "request": finding.asked, "reply": finding.answered,
+                "request": finding.request, "response": finding.response,
             })
         })
         .collect();

@@ -61,7 +61,9 @@ impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Allowed(place) => write!(f, "allowed by {place}"),
-            Self::Refused(None) => f.write_str("refused; no rule applies to this client or to this operation"),
+            Self::Refused(None) => {
+                f.write_str("refused; no rule applies to this client or to this operation")
+            }
             Self::Refused(Some((place, lacks))) => {
                 let of = match (lacks, place.resource) {
                     (Lacks::Principal, _) => "allows it for other clients",

@@ -13,7 +13,7 @@ use statestore_proto::message::{Command, Refusal};
 use statestore_proto::store::{Durability, StoreConfig};
 use statestore_proto::time::Now;
 use statestore_proto::transport::Transmit;
-use statestore_testkit::machines::ask::Ask;
+use statestore_testkit::machines::request::StoreRequest;
 
 const KEY: [u8; 16] = *b"sixteen bytes...";
 
@@ -23,11 +23,11 @@ fn store(redaction: Option<[u8; 16]>) -> CapturedStore {
 
 /// The output of the store.
 fn ask(store: &mut CapturedStore, number: u64, payload: &[u8]) -> Vec<u8> {
-    let ask = Ask::of_payload("c", number, payload.to_vec());
+    let ask = StoreRequest::with_payload("c", number, payload.to_vec());
     send(store, &ask)
 }
 
-fn send(store: &mut CapturedStore, ask: &Ask) -> Vec<u8> {
+fn send(store: &mut CapturedStore, ask: &StoreRequest) -> Vec<u8> {
     store.handle_publish(Now::default(), &ask.incoming());
     let mut sent = Vec::new();
     while let Some(transmit) = store.poll_transmit() {
@@ -67,7 +67,7 @@ fn capture_contains_the_owner_of_each_message() {
         [("c-1", &b"+OK\r\n"[..]), ("c-2", b"-ERR the quota has been exceeded\r\n")]
     {
         let set = Command::set(client, "v");
-        let mut ask = Ask::of_payload(client, 1, set.encode());
+        let mut ask = StoreRequest::with_payload(client, 1, set.encode());
         ask.owner = Some("user:c".into());
         assert_eq!(send(&mut store, &ask), expected, "{client}");
     }
@@ -80,7 +80,7 @@ fn capture_contains_the_state_of_the_storage() {
     let mut store = CapturedStore::capturing(config, None);
     for (number, is_full) in [(1, true), (2, false)] {
         store.set_storage_full(is_full);
-        let ask = Ask::of_payload("c", number, Command::set("k", "v").encode());
+        let ask = StoreRequest::with_payload("c", number, Command::set("k", "v").encode());
         store.handle_publish(Now::default(), &ask.incoming());
         assert_eq!(store.poll_records().is_none(), is_full);
     }
@@ -122,9 +122,9 @@ fn replay_rejects_a_file_that_is_not_a_capture() {
     assert_eq!(play(&joined), Ok(Vec::new()));
 }
 
-/// Of each length from one byte on, which are done each in its own way.
+/// Capture of a value of each length, which different code paths handle.
 #[test]
-fn values_that_differ_differ_when_redacted() {
+fn redaction_preserves_equality_of_values() {
     let mut store = store(Some(KEY));
     let mut number = 0;
     let mut next = || {
@@ -153,7 +153,7 @@ fn values_that_differ_differ_when_redacted() {
 }
 
 #[test]
-fn a_redacted_recording_has_no_value_in_it() {
+fn redacted_capture_contains_no_value() {
     let secret = "this is a secret text";
     let mut plain = store(None);
     let mut redacted = store(Some(KEY));
@@ -176,7 +176,7 @@ fn a_redacted_recording_has_no_value_in_it() {
 
 /// A payload that cannot be decoded is replaced by one that is refused in the same way.
 #[test]
-fn refusals_stay_what_they_are() {
+fn redacted_capture_preserves_refusals() {
     let rows = RefCell::new(Vec::new());
     vectors("requests-refused.txt").run(110, |case| {
         if case.text("case")? == "any" {

@@ -7,7 +7,7 @@ use statestore_proto::message::{Command, Condition, Expiry};
 use statestore_proto::store::{Counters, Durability, Record, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::Transmit;
-use statestore_testkit::machines::ask::{Ask, Sent};
+use statestore_testkit::machines::request::{Sent, StoreRequest};
 use statestore_testkit::machines::script;
 use statestore_testkit::process::memory::{allocations, live_bytes};
 
@@ -18,7 +18,7 @@ fn scripts() -> impl Strategy<Value = Vec<u8>> {
 
 fn apply(store: &mut Store, now: Now, op: &StoreInput) {
     match op {
-        StoreInput::Ask(ask) => _ = ask.hand_to(now, store),
+        StoreInput::Request(ask) => _ = ask.submit_to(now, store),
         StoreInput::Timer => store.handle_timeout(now),
         StoreInput::Gone(client) => store.handle_client_gone(now, client),
         StoreInput::Published(..) | StoreInput::Hold(_) | StoreInput::Persist => {}
@@ -145,7 +145,7 @@ proptest! {
             apply(&mut store, *now, op);
             prop_assert!(store.len() <= limits.keys_max && store.bytes() <= limits.bytes_max);
             prop_assert!(store.registrations() <= limits.registrations_max);
-            if !ready && matches!(op, StoreInput::Ask(_)) {
+            if !ready && matches!(op, StoreInput::Request(_)) {
                 prop_assert_eq!(store.counters().overloaded, before.overloaded + 1);
                 prop_assert_eq!(store.counters().executed(), before.executed());
             }
@@ -162,7 +162,7 @@ proptest! {
             apply(&mut store, *now, op);
             persist(&mut store, &mut Output::default());
             let sent = Sent::drain(&mut store);
-            let StoreInput::Ask(ask) = op else { continue };
+            let StoreInput::Request(ask) = op else { continue };
             let replies = sent.iter().filter(|sent| matches!(sent, Sent::Reply { .. })).count();
             let silent = sent.len() == 1 || matches!(sent.first(), Some(Sent::Disconnect(_)));
             prop_assert_eq!(replies, usize::from(!silent), "{:?}", sent);
@@ -183,7 +183,7 @@ proptest! {
         for ((now, op), (payload, choices)) in script.ops.iter().zip(&hostile) {
             // Skips valid commands: a client that may write can do damage without malformed input.
             if Command::decode(payload).is_err() {
-                hostile_ask(payload, *choices).hand_to(*now, &mut store);
+                hostile_ask(payload, *choices).submit_to(*now, &mut store);
                 persist(&mut store, &mut Output::default());
                 while store.poll_transmit().is_some() {}
             }
@@ -205,8 +205,8 @@ proptest! {
     }
 }
 
-fn hostile_ask(payload: &[u8], [what, text, delivery]: [u8; 3]) -> Ask {
-    let mut ask = Ask::new("mallory", u64::from(delivery), &Command::Get { key: b"a" });
+fn hostile_ask(payload: &[u8], [what, text, delivery]: [u8; 3]) -> StoreRequest {
+    let mut ask = StoreRequest::new("mallory", u64::from(delivery), &Command::Get { key: b"a" });
     ask.payload = payload.to_vec().into();
     match what % 6 {
         0 => ask.response_topic = None,
@@ -233,9 +233,9 @@ fn now(millis: u64) -> Now {
     Now::new(Instant::from_millis(millis), UnixTime::from_millis(1_000_000 + millis))
 }
 
-fn set(number: u64, key: &[u8], expiry: u64) -> Ask {
+fn set(number: u64, key: &[u8], expiry: u64) -> StoreRequest {
     let expiry = Expiry::from_millis(expiry);
-    Ask::new(
+    StoreRequest::new(
         "alice",
         number,
         &Command::Set { key, value: b"value", condition: Condition::Always, expiry },
@@ -248,15 +248,15 @@ fn clause_2_idle_is_free() {
         let mut store = Store::new(StoreConfig::new(7).durability(Durability::All));
         for number in 0..outstanding {
             let key = number.to_be_bytes();
-            set(number, &key, 1_000_000 + number).hand_to(now(1), &mut store);
+            set(number, &key, 1_000_000 + number).submit_to(now(1), &mut store);
             let watch = Command::Watch { key: key.as_slice() };
-            Ask::new("bob", number, &watch).hand_to(now(1), &mut store);
+            StoreRequest::new("bob", number, &watch).submit_to(now(1), &mut store);
             let batch = store.poll_records().unwrap();
             store.handle_persisted(batch.id);
             while store.poll_transmit().is_some() {}
         }
         // A request that waits for its record is outstanding too, but without output yet.
-        set(outstanding, b"waits", 0).hand_to(now(1), &mut store);
+        set(outstanding, b"waits", 0).submit_to(now(1), &mut store);
         let _batch = store.poll_records().unwrap();
         let (before, counters) = (allocations(), *store.counters());
         // So many polls that work per outstanding request would take billions of steps.
@@ -285,10 +285,12 @@ fn clause_5_memory_is_constant_under_a_flood() {
         for _ in 0..5_000 {
             number += 1;
             let at = now(number);
-            set(number, &number.to_be_bytes(), number % 40).hand_to(at, store);
+            set(number, &number.to_be_bytes(), number % 40).submit_to(at, store);
             let key = (number % 50).to_be_bytes();
-            Ask::new("bob", number, &Command::Watch { key: key.as_slice() }).hand_to(at, store);
-            Ask::new("bob", number, &Command::Del { key: key.as_slice() }).hand_to(at, store);
+            StoreRequest::new("bob", number, &Command::Watch { key: key.as_slice() })
+                .submit_to(at, store);
+            StoreRequest::new("bob", number, &Command::Del { key: key.as_slice() })
+                .submit_to(at, store);
             if number % 3 == 0 {
                 while store.poll_transmit().is_some() {}
             }
@@ -326,8 +328,8 @@ fn clause_5_unlimited_limits_do_not_overflow() {
         unverified_registrations_kept: core::time::Duration::MAX,
     };
     let mut store = Store::new(StoreConfig::new(7).limits(limits));
-    set(1, b"k", 5).hand_to(now(1), &mut store);
-    set(2, b"k", 5).hand_to(now(1), &mut store);
+    set(1, b"k", 5).submit_to(now(1), &mut store);
+    set(2, b"k", 5).submit_to(now(1), &mut store);
     assert!(store.can_receive());
     assert_eq!(store.poll_timeout(), Some(Instant::from_millis(6)));
     store.handle_timeout(now(6));
@@ -338,7 +340,7 @@ fn clause_5_unlimited_limits_do_not_overflow() {
 fn clause_3_the_greatest_instant_is_not_a_deadline() {
     let mut store = Store::new(StoreConfig::new(7));
     let end = Now::new(Instant::from_millis(u64::MAX), UnixTime::from_millis(1_000_000));
-    set(1, b"k", u64::MAX).hand_to(now(5), &mut store);
+    set(1, b"k", u64::MAX).submit_to(now(5), &mut store);
     store.handle_timeout(end);
     assert!(store.poll_timeout().is_none_or(|next| next > end.instant));
     assert!(store.get(now(5), b"k").is_some());

@@ -1,4 +1,4 @@
-//! `decide` against the reference store: on its whole finite world, on generated states, and as a table.
+//! `decide` against the reference store: on its finite world, on generated states, and as a table.
 
 mod order;
 mod table;

@@ -16,7 +16,7 @@ use statestore_proto::store::{Durability, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::{Incoming, Transmit};
 use statestore_sim::{ClientIndex, Clock, Faults, Message, TraceEvent, World};
-use statestore_testkit::machines::ask::Ask;
+use statestore_testkit::machines::request::StoreRequest;
 
 const VALUE: &str = "hunter2-hunter2";
 
@@ -101,13 +101,13 @@ fn client_events_hide_values() {
 fn store_and_its_records_hide_values() {
     let config = StoreConfig::new(0).durability(Durability::All);
     let mut store = Store::new(config);
-    let ask = Ask::new("c", 1, &set());
-    let handled = ask.hand_to(now(), &mut store);
+    let ask = StoreRequest::new("c", 1, &set());
+    let handled = ask.submit_to(now(), &mut store);
     assert_hidden(&handled);
     let batch = store.poll_records().expect("a record");
     assert_hidden(&batch);
     store.handle_persisted(batch.id);
-    Ask::new("c", 2, &Command::Get { key: b"k".as_slice() }).hand_to(now(), &mut store);
+    StoreRequest::new("c", 2, &Command::Get { key: b"k".as_slice() }).submit_to(now(), &mut store);
     assert_hidden(&store);
     while let Some(transmit) = store.poll_transmit() {
         assert_hidden(&transmit);

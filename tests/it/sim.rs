@@ -141,7 +141,7 @@ fn range_of_seeds() {
 }
 
 #[test]
-fn long_runs_are_sound() {
+fn long_runs_pass_every_check() {
     let steps = 10 * runs::STEPS;
     match runs::run_all(0..20, steps) {
         Ok(total) => assert_eq!(total, 20 * u64::from(steps)),

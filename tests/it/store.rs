@@ -22,7 +22,7 @@ use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition, Expiry};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_testkit::machines::ask::{Ask, Sent};
+use statestore_testkit::machines::request::{Sent, StoreRequest};
 
 const EPOCH: u64 = 1_696_374_425_000;
 
@@ -50,21 +50,21 @@ impl Rig {
         Now::new(Instant::from_millis(self.millis), UnixTime::from_millis(EPOCH + self.millis))
     }
 
-    fn ask(&mut self, client: &str, command: &Command<&[u8]>) -> Ask {
+    fn ask(&mut self, client: &str, command: &Command<&[u8]>) -> StoreRequest {
         self.number += 1;
-        let mut ask = Ask::new(client, self.number, command);
+        let mut ask = StoreRequest::new(client, self.number, command);
         ask.timestamp = Some(format!("{}:0:{client}", EPOCH + self.millis));
         ask
     }
 
     /// Sends a request and returns every packet that the store emits.
-    fn send(&mut self, ask: &Ask) -> Vec<Sent> {
-        ask.hand_to(self.now(), &mut self.store);
+    fn send(&mut self, ask: &StoreRequest) -> Vec<Sent> {
+        ask.submit_to(self.now(), &mut self.store);
         Sent::drain(&mut self.store)
     }
 
     /// All packets but the reply and its acknowledgement, and the reply as payload and version.
-    fn all(&mut self, ask: &Ask) -> (Vec<Sent>, (String, Option<String>)) {
+    fn all(&mut self, ask: &StoreRequest) -> (Vec<Sent>, (String, Option<String>)) {
         let mut sent = self.send(ask);
         assert_eq!(sent.pop(), ask.delivery.map(Sent::Acknowledge));
         match sent.pop() {
@@ -81,7 +81,7 @@ impl Rig {
     }
 
     /// The reply as payload and version; asserts that the request causes no other packet.
-    fn reply(&mut self, ask: &Ask) -> (String, Option<String>) {
+    fn reply(&mut self, ask: &StoreRequest) -> (String, Option<String>) {
         let (sent, reply) = self.all(ask);
         assert_eq!(sent, []);
         reply

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use statestore_loopback::Hub;
 use statestore_sim::Interceptor;
-use statestore_testkit::conformance::kit::{Loopback, assert_ours, every_case, some_cases};
+use statestore_testkit::conformance::suite::{Loopback, assert_conformant, every_case, some_cases};
 use statestore_tokio::StoreService;
 use statestore_verify::{CASES, Source, Verdict};
 
@@ -26,9 +26,9 @@ async fn served(interceptor: Option<Interceptor>) -> (Arc<Loopback>, StoreServic
 
 #[tokio::test(start_paused = true)]
 async fn store_passes_every_case() {
-    let (place, service) = served(None).await;
-    let report = every_case(place).await;
-    assert_ours(&report, &EXTERNAL);
+    let (connector, service) = served(None).await;
+    let report = every_case(connector).await;
+    assert_conformant(&report, &EXTERNAL);
     assert_eq!(service.stats().keys, 0, "everything was removed");
     assert!(report.requests > 500, "{} requests", report.requests);
 }
@@ -46,8 +46,8 @@ async fn each_broken_store_fails_its_case() {
     let mut undetected = String::new();
     for broken::Broken { name, case: meant, verdict, interceptor } in all {
         let case = CASES.iter().find(|case| case.name == meant).expect("a case");
-        let (place, _service) = served(Some(interceptor)).await;
-        let report = some_cases(place, &[case]).await;
+        let (connector, _service) = served(Some(interceptor)).await;
+        let report = some_cases(connector, &[case]).await;
         let found = &report.cases[0];
         if found.verdict != verdict {
             let (verdict, findings) = (found.verdict.name(), &found.findings);
@@ -81,13 +81,13 @@ async fn run_without_a_store_or_broker_fails_at_the_start() {
 
     let hub = Hub::new();
     let settings = || Settings { timeout: Duration::from_secs(1), ..Settings::new("verify") };
-    let place = Arc::new(Loopback::new(hub.clone(), None));
+    let connector = Arc::new(Loopback::new(hub.clone(), None));
     assert_eq!(
-        Run::start(place.clone(), settings()).await.err(),
-        Some(Unreachable::Store("no answer in time".into()))
+        Run::start(connector.clone(), settings()).await.err(),
+        Some(Unreachable::Store("no reply in time".into()))
     );
     hub.stop();
-    let down = Run::start(place, settings()).await.err();
+    let down = Run::start(connector, settings()).await.err();
     assert_eq!(down, Some(Unreachable::Broker("the broker is down".into())));
 }
 
@@ -95,8 +95,8 @@ async fn run_without_a_store_or_broker_fails_at_the_start() {
 async fn store_that_ends_during_a_run_fails_the_remaining_cases() {
     use statestore_verify::{Run, Settings};
 
-    let (place, service) = served(None).await;
-    let mut run = Run::start(place, Settings::new("verify")).await.expect("a store");
+    let (connector, service) = served(None).await;
+    let mut run = Run::start(connector, Settings::new("verify")).await.expect("a store");
     let case = |name| CASES.iter().find(|case| case.name == name).expect("a case");
     run.case(case("value/set-get")).await;
     service.shutdown().await;
@@ -118,9 +118,9 @@ async fn clean_up_of_invented_keys_is_bounded() {
             message.payload = page.into();
         }
     });
-    let (place, _service) = served(Some(interceptor)).await;
+    let (connector, _service) = served(Some(interceptor)).await;
     let case = CASES.iter().find(|case| case.name == "value/set-get").expect("a case");
-    let report = some_cases(place, &[case]).await;
+    let report = some_cases(connector, &[case]).await;
     assert!((1_000..5_000).contains(&report.requests), "{} requests", report.requests);
     assert!(report.left.is_empty(), "{:?}", report.left);
 }

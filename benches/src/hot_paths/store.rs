@@ -5,7 +5,7 @@ use std::hint::black_box;
 use bytes::Bytes;
 use statestore_proto::message::{Command, Condition, Expiry};
 
-use crate::stage::{Ask, Stage, key};
+use crate::stage::{Operation, Stage, key};
 
 const KEYS: usize = 100;
 
@@ -13,18 +13,18 @@ const KEYS: usize = 100;
 const HOLDER: &[u8] = b"thermostat-7/0123456789abcdef/0";
 
 pub(super) fn get(_: usize) -> Box<dyn FnMut()> {
-    repeated(0, &[(Ask::Get, b"$64\r\n")])
+    repeated(0, &[(Operation::Get, b"$64\r\n")])
 }
 
 pub(super) fn set(_: usize) -> Box<dyn FnMut()> {
-    repeated(0, &[(Ask::Set, b"+OK\r\n")])
+    repeated(0, &[(Operation::Set, b"+OK\r\n")])
 }
 
 pub(super) fn set_with_10_watchers(_: usize) -> Box<dyn FnMut()> {
-    repeated(10, &[(Ask::Set, b"+OK\r\n")])
+    repeated(10, &[(Operation::Set, b"+OK\r\n")])
 }
 
-fn repeated(watchers: usize, asks: &[(Ask, &[u8])]) -> Box<dyn FnMut()> {
+fn repeated(watchers: usize, asks: &[(Operation, &[u8])]) -> Box<dyn FnMut()> {
     let mut stage = Stage::new(KEYS, watchers);
     let [(ask, expected)] = *asks else { panic!("one kind of request") };
     let requests = Stage::requests(ask, KEYS);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_total_is_read_from_the_last_line_of_callgrind() {
+    fn total_is_read_from_the_last_line_of_callgrind() {
         let text = "==7== Callgrind, a call-graph generating cache profiler\n==7== \n\
             ==7== Events    : Ir\n==7== Collected : 4711\n";
         assert_eq!(collected(text), Some(4_711));

@@ -59,7 +59,7 @@ fn measure_publishes(title: &str, net: &mut Net, qos: Qos) {
 
 #[test]
 #[ignore = "a measurement"]
-fn message_to_many_subscribers() {
+fn measure_message_to_many_subscribers() {
     measure_publishes(
         "message to 9,999 connected subscribers",
         &mut broker_with_subscribers("t/#", false, |_| {}),
@@ -82,7 +82,7 @@ fn message_to_many_subscribers() {
 
 #[test]
 #[ignore = "a measurement"]
-fn large_subscribe() {
+fn measure_large_subscribe() {
     let mut net = Net::default();
     let id = net.connect("greedy", CLEAN);
     let filters: Vec<String> =
@@ -113,7 +113,7 @@ fn large_subscribe() {
 
 #[test]
 #[ignore = "a measurement"]
-fn operations_on_many_sessions() {
+fn measure_operations_on_many_sessions() {
     let mut net = broker_with_subscribers("t/#", false, |_| {});
     print_minimum(
         "recheck of 9,999 sessions",
@@ -138,7 +138,7 @@ fn operations_on_many_sessions() {
 
 #[test]
 #[ignore = "a measurement"]
-fn retained_message_that_evicts_many_sessions() {
+fn measure_retained_message_that_evicts_many_sessions() {
     let mut net = broker_with_subscribers("t/#", true, |limits| limits.memory = 26 << 20);
     let from = net.connect("from", CLEAN);
     let payload = "x".repeat(1_000_000);

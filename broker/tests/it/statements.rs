@@ -1,23 +1,10 @@
-//! Normative statements of the MQTT 5 standard about servers. Each test names its statements.
+//! Normative statements of the MQTT 5 standard about servers that need more than an exchange of
+//! packets, or many of them. `exchanges` covers the others. Each test names its statements.
 
 use super::*;
 use statestore_mqtt::packet::{Filters, RetainHandling, Unsubscribe};
 
 use Qos::{AtLeastOnce, AtMostOnce, ExactlyOnce};
-
-/// MQTT-3.1.0-1, MQTT-3.1.0-2
-#[test]
-fn connection_begins_with_exactly_one_connect() {
-    let mut net = Net::default();
-    let early = net.accept().unwrap();
-    net.write(early, &[0xc0, 0x00]);
-    assert_eq!(net.receive(early), []);
-    assert!(net.is_closed(early));
-    let second = net.connect("a", CLEAN);
-    net.write(second, b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x01a");
-    assert_eq!(net.receive(second), [Received::Disconnect(Reason::PROTOCOL_ERROR)]);
-    assert!(net.is_closed(second));
-}
 
 /// MQTT-3.1.2-2
 #[test]
@@ -32,120 +19,6 @@ fn other_protocol_versions_are_rejected_in_their_own_format() {
     net.write(new, b"\x10\x0e\x00\x04MQTT\x06\x02\x00\x00\x00\x00\x01a");
     let expected = Received::ConnAck(false, Reason::UNSUPPORTED_PROTOCOL_VERSION);
     assert_eq!(net.receive(new), [expected]);
-}
-
-/// MQTT-3.1.2-4 to 3.1.2-6, 3.2.2-2, 3.2.2-3
-#[test]
-fn session_lasts_for_its_expiry_interval_or_until_clean_start() {
-    let mut net = Net::default();
-    let first = net.connect("a", PERSISTENT);
-    net.subscribe(first, "t", AtLeastOnce);
-    net.close(first);
-    net.advance(seconds(59));
-    let second = net.try_connect("a", PERSISTENT);
-    assert_eq!(net.receive(second), [Received::ConnAck(true, Reason::SUCCESS)]);
-    net.close(second);
-    net.advance(seconds(61));
-    let third = net.try_connect("a", PERSISTENT);
-    assert_eq!(
-        net.receive(third),
-        [Received::ConnAck(false, Reason::SUCCESS)],
-        "the session expired"
-    );
-    net.subscribe(third, "t", AtLeastOnce);
-    let clean = net.try_connect("a", ConnectOptions { clean_start: true, ..PERSISTENT });
-    assert_eq!(net.receive(clean), [Received::ConnAck(false, Reason::SUCCESS)]);
-    net.publish(clean, "t", "x", AtLeastOnce, 1);
-    let unmatched = Received::PubAck(1, Reason::NO_MATCHING_SUBSCRIBERS);
-    assert_eq!(net.receive(clean), [unmatched], "clean start discards subscriptions");
-}
-
-/// MQTT-3.1.4-3
-#[test]
-fn takeover_disconnects_the_old_connection_with_a_reason() {
-    let mut net = Net::default();
-    let old = net.connect("a", CLEAN);
-    let new = net.connect("a", CLEAN);
-    assert_eq!(net.receive(old), [Received::Disconnect(Reason::SESSION_TAKEN_OVER)]);
-    assert!(net.is_closed(old));
-    net.close(old);
-    net.write(new, &[0xc0, 0x00]);
-    assert_eq!(net.receive(new), [Received::PingResp], "the new connection stays open");
-}
-
-/// MQTT-3.1.3-6, 3.1.3-7
-#[test]
-fn empty_client_id_is_replaced_by_a_unique_one() {
-    let mut net = Net::default();
-    let first = net.connect("", CLEAN);
-    let second = net.connect("", CLEAN);
-    net.write(first, &[0xc0, 0x00]);
-    assert_eq!(net.receive(first), [Received::PingResp]);
-    assert_eq!(net.receive(second), []);
-}
-
-/// MQTT-3.1.2-22
-#[test]
-fn silence_for_one_and_a_half_keep_alive_intervals_disconnects() {
-    let mut net = Net::default();
-    let silent = net.connect("a", ConnectOptions { keep_alive: 10, ..CLEAN });
-    let without = net.connect("b", CLEAN);
-    net.advance(seconds(14));
-    assert_eq!(net.receive(silent), []);
-    net.write(silent, &[0xc0, 0x00]);
-    net.advance(seconds(14));
-    assert_eq!(net.receive(silent), [Received::PingResp]);
-    net.advance(seconds(2));
-    assert_eq!(net.receive(silent), [Received::Disconnect(Reason::KEEP_ALIVE_TIMEOUT)]);
-    net.advance(seconds(1_000_000));
-    assert_eq!(net.receive(without), [], "no keep alive was requested");
-}
-
-/// MQTT-3.1.2-8, 3.1.2-10, 3.14.4-3, 3.1.3-9
-#[test]
-fn will_is_published_unless_the_client_disconnects_normally() {
-    let delayed = [Property::WillDelay(5)];
-    let session = [Property::SessionExpiry(60)];
-    let mut net = Net::default();
-    let will_subscriber = net.connect("will subscriber", CLEAN);
-    net.subscribe(will_subscriber, "wills/#", AtLeastOnce);
-    let end_session =
-        |net: &mut Net, name: &str, properties, end: &dyn Fn(&mut Net, ConnectionId)| {
-            let topic = format!("wills/{name}");
-            let options = ConnectOptions {
-                will: Some(will(&topic, "gone", properties)),
-                properties: &session,
-                ..CLEAN
-            };
-            let id = net.connect(name, options);
-            end(net, id);
-            let topics =
-                net.receive_messages(will_subscriber).into_iter().map(|message| message.topic);
-            topics.collect::<Vec<_>>()
-        };
-    let close = |net: &mut Net, id| net.close(id);
-    let disconnect = |net: &mut Net, id| net.disconnect(id, Reason::SUCCESS, &[]);
-    let with_will = |net: &mut Net, id| net.disconnect(id, Reason::DISCONNECT_WITH_WILL, &[]);
-    assert_eq!(end_session(&mut net, "dropped", &[], &close), ["wills/dropped"]);
-    assert_eq!(end_session(&mut net, "polite", &[], &disconnect), [""; 0]);
-    assert_eq!(end_session(&mut net, "wants", &[], &with_will), ["wills/wants"]);
-    assert_eq!(end_session(&mut net, "late", &delayed, &close), [""; 0]);
-    net.advance(seconds(4));
-    assert_eq!(net.receive_messages(will_subscriber), []);
-    net.advance(seconds(2));
-    assert_eq!(net.receive_messages(will_subscriber).len(), 1);
-    assert_eq!(end_session(&mut net, "back", &delayed, &close), [""; 0]);
-    net.connect("back", PERSISTENT);
-    net.advance(seconds(10));
-    assert_eq!(
-        net.receive_messages(will_subscriber),
-        [],
-        "the client reconnected before the delay ended"
-    );
-    // The end of the session publishes the will, even before the delay ends.
-    assert_eq!(end_session(&mut net, "ends", &delayed, &close), [""; 0]);
-    net.connect("ends", CLEAN);
-    assert_eq!(net.receive_messages(will_subscriber).len(), 1);
 }
 
 /// MQTT-3.3.1-5 to 3.3.1-8, 3.3.1-12, 3.3.1-13
@@ -236,28 +109,6 @@ fn unacknowledged_messages_are_redelivered_in_order() {
     assert_eq!(net.receive(to), [Received::PubRel(two.id, Reason::SUCCESS)]);
     net.send(to, Packet::PubRec(Ack { id: packet_id(9_999), ..rec }));
     assert_eq!(net.receive(to), [Received::PubRel(9_999, Reason::PACKET_IDENTIFIER_NOT_FOUND)]);
-}
-
-/// MQTT-4.3.3-8 to 4.3.3-13
-#[test]
-fn qos_2_message_is_delivered_once_per_identifier() {
-    let mut net = Net::default();
-    let from = net.connect("from", CLEAN);
-    let to = net.connect("to", CLEAN);
-    net.subscribe(to, "t", AtMostOnce);
-    for _ in 0..3 {
-        net.publish(from, "t", "once", ExactlyOnce, 5);
-        assert_eq!(net.receive(from), [Received::PubRec(5, Reason::SUCCESS)]);
-    }
-    assert_eq!(net.receive_payloads(to), ["once"]);
-    let (reason, properties) = (Reason::SUCCESS, &[][..]);
-    let rel = Ack { id: packet_id(5), reason, properties };
-    net.send(from, Packet::PubRel(rel));
-    net.send(from, Packet::PubRel(rel));
-    let (done, unknown) = (Reason::SUCCESS, Reason::PACKET_IDENTIFIER_NOT_FOUND);
-    assert_eq!(net.receive(from), [Received::PubComp(5, done), Received::PubComp(5, unknown)]);
-    net.publish(from, "t", "again", ExactlyOnce, 5);
-    assert_eq!(net.receive_payloads(to), ["again"], "the identifier can be reused");
 }
 
 /// MQTT-3.3.4-7, 3.3.4-9, 4.9.0-2
@@ -449,25 +300,6 @@ fn filters_match_until_they_are_unsubscribed() {
         net.publish(from, topic, "x", AtMostOnce, 0);
         assert_eq!(net.receive(to), []);
     }
-}
-
-/// MQTT-3.14.2-2
-#[test]
-fn disconnect_cannot_extend_a_session_with_zero_expiry() {
-    let mut net = Net::default();
-    let id = net.connect("a", CLEAN);
-    let notice = Notice { reason: Reason::SUCCESS, properties: &[Property::SessionExpiry(5)][..] };
-    net.send(id, Packet::Disconnect(notice));
-    assert_eq!(net.receive(id), [Received::Disconnect(Reason::PROTOCOL_ERROR)]);
-    let persistent = net.connect("b", PERSISTENT);
-    net.disconnect(persistent, Reason::SUCCESS, &[Property::SessionExpiry(5)]);
-    net.advance(seconds(6));
-    let back = net.try_connect("b", PERSISTENT);
-    assert_eq!(
-        net.receive(back),
-        [Received::ConnAck(false, Reason::SUCCESS)],
-        "DISCONNECT can change an expiry that is not zero"
-    );
 }
 
 /// MQTT-3.3.4-9, 3.1.2-25, for redelivered messages

@@ -9,7 +9,7 @@ use super::{Connection, duration};
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Each rule passes, fails or differs. A finding includes the request and its reply. The source of a
-rule is the public protocol page, the wire (what deployed clients need), or a choice where both are
+rule is the public specification, the wire (what deployed clients need), or a choice where both are
 silent. A store differs if it does something else that is legal. A store with an external broker
 cannot implement every rule, so it differs there.
 

@@ -3,7 +3,7 @@
 use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::brokers::scripted::Scripted;
 use statestore_testkit::credentials::Certificates;
-use statestore_testkit::links::failover::send_elsewhere;
+use statestore_testkit::links::failover::redirect;
 use statestore_testkit::process::timely;
 
 use crate::deployment::{Mode, in_each_mode, test_name};
@@ -73,7 +73,7 @@ async fn standby_broker_is_skipped() {
             format!("mqtt://127.0.0.1:{},mqtt://127.0.0.1:{}", standby.port(), leader.port());
         let get = move || run(statestore().args(["get", "k", "--broker", &brokers]));
         let get = tokio::task::spawn_blocking(get);
-        send_elsewhere(&standby).await;
+        redirect(&standby).await;
         leader.welcome(Default::default()).await.serve().await;
         get.await.expect("it ends").is(1, "");
     })

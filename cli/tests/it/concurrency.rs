@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
-use statestore_testkit::wire::raw::{Ask, Raw, array, blob, property};
+use statestore_testkit::wire::raw::{Raw, RawRequest, array, blob, property};
 
 use crate::deployment::{Mode, in_each_mode};
 
@@ -26,7 +26,7 @@ fn five_hundred_requests_in_flight_get_responses(mode: Mode) {
             } else {
                 (vec![&b"GET"[..], key.as_bytes()], blob(value.as_bytes()))
             };
-            let ask = Ask::deployed("raw", array(&elements));
+            let ask = RawRequest::deployed("raw", array(&elements));
             expected.insert(ask.correlation.clone(), reply);
             raw.send(&ask);
         }
@@ -38,7 +38,7 @@ fn five_hundred_requests_in_flight_get_responses(mode: Mode) {
             assert_eq!(received.payload, reply);
         }
     }
-    assert!(raw.hears_nothing_more());
+    assert!(raw.receives_nothing_more());
 }
 
 fn bench_keeps_five_hundred_in_flight(mode: Mode) {
@@ -67,7 +67,7 @@ fn member(mut raw: Raw, id: &str) -> Seen {
     let mut seen = Seen::default();
     for round in 0..ROUNDS {
         let shared = format!("shared {round}");
-        let ask = |elements: &[&[u8]]| Ask::deployed(id, array(elements));
+        let ask = |elements: &[&[u8]]| RawRequest::deployed(id, array(elements));
         let set = raw.ask(&ask(&[b"SET", id.as_bytes(), round.to_string().as_bytes()]));
         assert_eq!(set.payload, &b"+OK\r\n"[..]);
         seen.versions.extend(property(&set, "__ts").map(str::to_owned));
@@ -101,7 +101,7 @@ fn fifty_clients_see_consistent_results(mode: Mode) {
     let mut raw = here.raw("raw");
     for round in 0..ROUNDS {
         let doomed = format!("doomed {round}");
-        raw.answer(&Ask::page("raw", array(&[b"SET", doomed.as_bytes(), b"v"])));
+        raw.answer(&RawRequest::minimal("raw", array(&[b"SET", doomed.as_bytes(), b"v"])));
     }
     let members: Vec<(String, Raw)> = (0..50)
         .map(|number| format!("member {number}"))

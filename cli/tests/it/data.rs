@@ -390,8 +390,8 @@ fn interrupted_restore_leaves_no_directory() {
     // interrupted.
     let begun = || {
         let mut restore = Running::start(data("restore", &dir).stdin(Stdio::piped()));
-        restore.say(HEADER);
-        (0..3_000).for_each(|_| restore.say(&line));
+        restore.write_line(HEADER);
+        (0..3_000).for_each(|_| restore.write_line(&line));
         assert_eq!(scratch.names(), ["dir.partial"]);
         restore
     };

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use statestore_testkit::wire::packets::{Publish, Qos};
-use statestore_testkit::wire::raw::{Ask, Raw, array, notification_topic, property};
+use statestore_testkit::wire::raw::{Raw, RawRequest, array, notification_topic, property};
 
 use crate::deployment::{Deployment, Mode, in_each_mode};
 
@@ -25,12 +25,12 @@ const PAGE: Forms =
 const DEPLOYED: Forms =
     Forms { not_applied: b":-1\r\n", deleted: b"*2\r\n$6\r\nNOTIFY\r\n$6\r\nDELETE\r\n" };
 
-pub(crate) type AskIn = fn(&str, Vec<u8>) -> Ask;
+pub(crate) type AskIn = fn(&str, Vec<u8>) -> RawRequest;
 
 /// A requester of each dialect.
 pub(crate) const REQUESTERS: [(AskIn, Forms); 2] = [
-    (|id, payload| Ask::page(id, payload), PAGE),
-    (|id, payload| Ask::deployed(id, payload), DEPLOYED),
+    (|id, payload| RawRequest::minimal(id, payload), PAGE),
+    (|id, payload| RawRequest::deployed(id, payload), DEPLOYED),
 ];
 
 /// The expected `__ts` of a message.
@@ -67,7 +67,7 @@ fn is_exactly(
 
 /// Sends a request, asserts that the reply matches exactly, and returns its version.
 #[track_caller]
-fn exchange(raw: &mut Raw, ask: &Ask, payload: &[u8], stamp: Stamp, last: &mut String) {
+fn exchange(raw: &mut Raw, ask: &RawRequest, payload: &[u8], stamp: Stamp, last: &mut String) {
     let reply = raw.ask(ask);
     let version = property(&reply, "__ts").map(str::to_owned);
     let expected = match stamp {
@@ -143,7 +143,7 @@ fn rounds(here: &Deployment, forms: [Forms; 2]) {
         elsewhere.response_topic = Some(other.into());
         exchange(&mut raw, &elsewhere, b"$-1\r\n", Stamp::None, &mut last);
     }
-    assert!(raw.hears_nothing_more());
+    assert!(raw.receives_nothing_more());
 }
 
 fn response_has_the_dialect_of_its_request(mode: Mode) {
@@ -185,7 +185,7 @@ fn notifications_match_byte_for_byte(mode: Mode) {
         );
         let topic = notification_topic(id, Some(key));
         let mut step = |elements: &[&[u8]], reply: &[u8], stamp: Stamp, packet: Option<&[u8]>| {
-            let ask = Ask::page("writer", array(elements));
+            let ask = RawRequest::minimal("writer", array(elements));
             exchange(&mut writer, &ask, reply, stamp, &mut last);
             if let Some(packet) = packet {
                 is_exactly(&raw.notification(), &topic, None, packet, Some(&last));
@@ -203,7 +203,7 @@ fn notifications_match_byte_for_byte(mode: Mode) {
         step(&[b"SET", b"another", b"v"], b"+OK\r\n", Stamp::New, None);
         step(&[b"SET", key, b""], b"+OK\r\n", Stamp::New, Some(empty));
         step(&[b"DEL", key], b":1\r\n", Stamp::Last, Some(forms.deleted));
-        assert!(raw.hears_nothing_more());
+        assert!(raw.receives_nothing_more());
         // Notifications of changes before the STOP precede its reply. None follow it.
         for elements in [&[&b"SET"[..], key, b"mine"][..], &[b"KEYNOTIFY", key, b"STOP"]] {
             raw.send(&ask(id, array(elements)));
@@ -211,8 +211,8 @@ fn notifications_match_byte_for_byte(mode: Mode) {
         assert_eq!(raw.reply().payload, &b"+OK\r\n"[..]);
         assert_eq!(raw.reply().payload, &b"+OK\r\n"[..]);
         assert!(raw.notification().payload.ends_with(b"$4\r\nmine\r\n"), "also for its own writes");
-        assert_eq!(writer.answer(&Ask::page("writer", array(&[b"DEL", key]))), b":1\r\n");
-        assert!(raw.hears_nothing_more());
+        assert_eq!(writer.answer(&RawRequest::minimal("writer", array(&[b"DEL", key]))), b":1\r\n");
+        assert!(raw.receives_nothing_more());
     }
 }
 
@@ -220,20 +220,23 @@ fn registration_belongs_to_client_and_key(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     let (mut one, mut two) = (here.raw("one"), here.raw("two"));
     // The last registration of a key counts, with its dialect.
-    one.answer(&Ask::deployed("one", array(&[b"KEYNOTIFY", b"k"])));
-    one.answer(&Ask::page("one", array(&[b"KEYNOTIFY", b"k"])));
-    two.answer(&Ask::deployed("two", array(&[b"KEYNOTIFY", b"k"])));
-    two.answer(&Ask::page("two", array(&[b"KEYNOTIFY", b"K"])));
-    one.answer(&Ask::deployed("one", array(&[b"SET", b"k", b"v"])));
-    one.answer(&Ask::deployed("one", array(&[b"DEL", b"k"])));
+    one.answer(&RawRequest::deployed("one", array(&[b"KEYNOTIFY", b"k"])));
+    one.answer(&RawRequest::minimal("one", array(&[b"KEYNOTIFY", b"k"])));
+    two.answer(&RawRequest::deployed("two", array(&[b"KEYNOTIFY", b"k"])));
+    two.answer(&RawRequest::minimal("two", array(&[b"KEYNOTIFY", b"K"])));
+    one.answer(&RawRequest::deployed("one", array(&[b"SET", b"k", b"v"])));
+    one.answer(&RawRequest::deployed("one", array(&[b"DEL", b"k"])));
     for (raw, forms) in [(&mut one, PAGE), (&mut two, DEPLOYED)] {
         assert!(raw.notification().payload.ends_with(b"$1\r\nv\r\n"));
         assert_eq!(raw.notification().payload, forms.deleted);
-        assert!(raw.hears_nothing_more());
+        assert!(raw.receives_nothing_more());
     }
     // STOP of one client does not affect the other client.
-    assert_eq!(one.answer(&Ask::page("one", array(&[b"KEYNOTIFY", b"k", b"STOP"]))), b"+OK\r\n");
-    one.answer(&Ask::page("one", array(&[b"SET", b"k", b"w"])));
+    assert_eq!(
+        one.answer(&RawRequest::minimal("one", array(&[b"KEYNOTIFY", b"k", b"STOP"]))),
+        b"+OK\r\n"
+    );
+    one.answer(&RawRequest::minimal("one", array(&[b"SET", b"k", b"w"])));
     assert!(two.notification().payload.ends_with(b"$1\r\nw\r\n"));
-    assert!(one.hears_nothing_more() && two.hears_nothing_more());
+    assert!(one.receives_nothing_more() && two.receives_nothing_more());
 }

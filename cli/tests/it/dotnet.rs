@@ -4,7 +4,9 @@
 //! <https://github.com/Azure/iot-operations-sdks> (05760149).
 
 use statestore_testkit::wire::packets::{Publish, Reason};
-use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, blob, property, unix_ms, words};
+use statestore_testkit::wire::raw::{
+    Hello, Raw, RawRequest, array, blob, property, unix_ms, words,
+};
 
 use crate::deployment::{Mode, in_each_mode};
 
@@ -36,8 +38,8 @@ impl Client {
         Self { id, raw, response_topic }
     }
 
-    fn of(&self, payload: Vec<u8>) -> Ask {
-        let mut ask = Ask::deployed(self.id, payload);
+    fn of(&self, payload: Vec<u8>) -> RawRequest {
+        let mut ask = RawRequest::deployed(self.id, payload);
         ask.response_topic = Some(self.response_topic.clone());
         ask
     }

@@ -1,6 +1,6 @@
 //! Duplicates of QoS 1 requests: each has one effect and one response.
 
-use statestore_testkit::wire::raw::{Ask, array};
+use statestore_testkit::wire::raw::{RawRequest, array};
 
 use crate::deployment::{Mode, in_each_mode};
 use crate::dialects::REQUESTERS;
@@ -14,7 +14,7 @@ fn duplicate_request_has_one_effect_and_one_response(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     let mut raw = here.raw("raw");
     let mut other = here.raw("other");
-    other.answer(&Ask::page("other", array(&[b"KEYNOTIFY", b"k"])));
+    other.answer(&RawRequest::minimal("other", array(&[b"KEYNOTIFY", b"k"])));
     for (make, _) in REQUESTERS {
         for (elements, payload, effects) in [
             (&[&b"SET"[..], b"k", b"v", b"NX"][..], &b"+OK\r\n"[..], 1),
@@ -36,7 +36,7 @@ fn duplicate_request_has_one_effect_and_one_response(mode: Mode) {
             for _ in 0..effects {
                 other.notification();
             }
-            assert!(other.hears_nothing_more(), "{elements:?} has one effect");
+            assert!(other.receives_nothing_more(), "{elements:?} has one effect");
         }
         // Refused requests behave in the same way. GET only reads, so it returns the current
         // value.
@@ -54,11 +54,11 @@ fn client_and_response_topic_distinguish_requests(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     let (mut one, mut two) = (here.raw("one"), here.raw("two"));
     let correlation = Some(b"sixteen bytes ..".to_vec());
-    let mut ask = Ask::deployed("one", array(&[b"SET", b"k", b"v", b"NX"]));
+    let mut ask = RawRequest::deployed("one", array(&[b"SET", b"k", b"v", b"NX"]));
     ask.correlation.clone_from(&correlation);
     assert_eq!(one.answer(&ask), b"+OK\r\n");
     assert_eq!(one.answer(&ask), b"+OK\r\n");
-    let mut ask = Ask::deployed("two", array(&[b"SET", b"k", b"v", b"NX"]));
+    let mut ask = RawRequest::deployed("two", array(&[b"SET", b"k", b"v", b"NX"]));
     ask.correlation.clone_from(&correlation);
     assert_eq!(two.answer(&ask), b":-1\r\n", "another client's request is another request");
     // Correlation data can be any bytes of any length.
@@ -66,7 +66,7 @@ fn client_and_response_topic_distinguish_requests(mode: Mode) {
         [&b""[..], b"\0", &[0xff; 16], &[7; 17], &[9; 1_000]].into_iter().enumerate()
     {
         let key = format!("key {number}");
-        let mut ask = Ask::page("one", array(&[b"SET", key.as_bytes(), b"v", b"NX"]));
+        let mut ask = RawRequest::minimal("one", array(&[b"SET", key.as_bytes(), b"v", b"NX"]));
         ask.correlation = Some(data.to_vec());
         assert_eq!([(); 2].map(|()| one.answer(&ask)), [b"+OK\r\n"; 2], "{number}");
     }

@@ -2,7 +2,7 @@
 
 use statestore_testkit::brokers::Etcd;
 use statestore_testkit::brokers::Mosquitto;
-use statestore_testkit::wire::raw::{Ask, Raw, array, response_topic};
+use statestore_testkit::wire::raw::{Raw, RawRequest, array, response_topic};
 
 use crate::deployment::test_name;
 use crate::process::{Running, run, statestore};
@@ -149,13 +149,13 @@ fn suspended_leader_becomes_standby_and_sends_no_stale_data() {
     let url = url.expect("where it is").0;
     run(statestore().args(["set", "--broker", url, "k", "new"])).version();
     // The stopped leader reads this request before it learns about the new leader.
-    let ask = Ask::deployed("raw", array(&[b"GET", b"k"]));
+    let ask = RawRequest::deployed("raw", array(&[b"GET", b"k"]));
     raw.send(&ask);
     first.process.signal("-CONT");
     until(&first.process, "standby again");
     until(&first.process, "leads, at 127.0.0.1:");
     let _ = raw.ended();
-    let stale = raw.heard();
+    let stale = raw.take_messages();
     assert!(stale.is_empty(), "stale packets: {stale:?}");
     run(statestore().args(["get", "--broker", url, "k"])).is(0, "new");
     second.kill();
@@ -177,14 +177,14 @@ fn next_leader_at_an_external_broker_processes_pending_requests() {
     raw.subscribe(&response_topic("raw"));
     assert_eq!(raw.command(&["SET", "k", "1"]), b"+OK\r\n");
     first.signal("-STOP");
-    let ask = Ask::deployed("raw", array(&[b"SET", b"k", b"2"]));
+    let ask = RawRequest::deployed("raw", array(&[b"SET", b"k", b"2"]));
     assert!(raw.deliver(&ask), "the broker has it");
     assert!(second.line().contains("1 key loaded"));
     assert_eq!(raw.reply().payload, &b"+OK\r\n"[..]);
     first.signal("-CONT");
     until(&first, "standby again");
     assert_eq!(raw.command(&["GET", "k"]), b"$1\r\n2\r\n");
-    assert!(raw.hears_nothing_more(), "one answer to each");
+    assert!(raw.receives_nothing_more(), "one answer to each");
     second.signal("-TERM");
     second.end().is(0, "");
     assert!(first.line().contains("1 key loaded"));
@@ -241,7 +241,7 @@ fn only_values_too_large_for_etcd_are_refused() {
     let mut raw = Raw::connect(port, "raw");
     raw.subscribe(&response_topic("raw"));
     let large = vec![b'x'; (1 << 20) + 1];
-    let reply = raw.ask(&Ask::deployed("raw", array(&[b"SET", b"large", &large])));
+    let reply = raw.ask(&RawRequest::deployed("raw", array(&[b"SET", b"large", &large])));
     assert!(reply.payload.starts_with(b"-ERR the quota has been exceeded"), "{:?}", reply.payload);
     assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
 }

@@ -52,7 +52,7 @@ fn command_does_not_run_if_the_lock_is_not_free_in_time(mode: Mode) {
     assert_eq!(first.line(), "held");
     let late = holder(&here, &["--wait", "200ms"], "echo never").end();
     late.fails(1, &["waiting for statestore-cli-", "--wait"]);
-    first.say("go on");
+    first.write_line("go on");
     assert_eq!((first.line(), first.end().code), ("done".to_owned(), Some(0)));
     holder(&here, &["--wait", "5s"], "echo free").end().is(0, "free\n");
 }
@@ -116,10 +116,10 @@ fn command_reads_from_the_terminal_and_receives_its_signals(mode: Mode) {
     let mut terminal = Running::start(terminal.envs(is_set).stdin(Stdio::piped()));
     let prints = |terminal: &Running, word: &str| while !terminal.line().contains(word) {};
     prints(&terminal, "reads");
-    terminal.say("me");
+    terminal.write_line("me");
     prints(&terminal, "got me");
     prints(&terminal, "sleeps");
-    terminal.say("\x03");
+    terminal.write_line("\x03");
     prints(&terminal, "ended 130");
     prints(&terminal, "and");
     here.run(&["get", "l"]).is(1, "");
@@ -159,7 +159,7 @@ fn write_of_holder_that_was_suspended_is_refused(mode: Mode) {
     let next = holder(&here, &["--lease", "5s"], write).end();
     assert_eq!(next.code, Some(0), "{next:?}");
     let written = here.run(&["get", "valve"]);
-    suspended.say("write");
+    suspended.write_line("write");
     assert_eq!(suspended.line(), "2", "exit code of the refused write");
     suspended.signal("-CONT");
     let ended = suspended.end();

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
 
 use statestore_proto::topic::REQUEST;
-use statestore_testkit::wire::raw::{Ask, Raw, unix_ms, words};
+use statestore_testkit::wire::raw::{Raw, RawRequest, unix_ms, words};
 
 use crate::deployment::{Mode, in_each_mode};
 use crate::process::{Running, run, statestore};
@@ -129,7 +129,7 @@ fn client_ahead_of_the_clock_is_named(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     let mut raw = here.raw("liar");
     let mut set = |name: &str, ahead_s: u64| {
-        let ask = Ask::deployed("liar", words(&["SET", "two\nlines", "secret"]));
+        let ask = RawRequest::deployed("liar", words(&["SET", "two\nlines", "secret"]));
         raw.answer(&ask.replacing(name, format!("{}:0:liar", unix_ms() + 1_000 * ahead_s)));
         let message = here.store().complaint();
         assert!(message.contains("client=\"liar\"") && !message.contains("secret"), "{message}");
@@ -164,7 +164,7 @@ fn request_that_cannot_get_a_response_is_logged_with_its_client(mode: Mode) {
     let forbidden = (Some(REQUEST.to_owned()), "response topic forbidden");
     let cases = if mode == Mode::External { vec![missing, forbidden] } else { vec![missing] };
     for (topic, part) in cases {
-        let mut ask = Ask::deployed("lamp", words(&["SET", "k", "secret"]));
+        let mut ask = RawRequest::deployed("lamp", words(&["SET", "k", "secret"]));
         ask.response_topic = topic;
         raw.send(&ask);
         let logged = here.store().complaint();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, thread};
 
 use statestore_proto::message::{Refusal, Reply, Request, RequestKind, Response};
-use statestore_testkit::wire::raw::{Ask, Raw, array, blob};
+use statestore_testkit::wire::raw::{Raw, RawRequest, array, blob};
 
 use crate::deployment::{Mode, in_each_mode};
 
@@ -31,7 +31,7 @@ fn inputs() -> Vec<Vec<u8>> {
 /// Sends an input and checks its response: the error that the grammar requires, or the reply to its
 /// command.
 fn attack(raw: &mut Raw, input: &[u8]) {
-    let response = raw.answer(&Ask::page("attacker", input));
+    let response = raw.answer(&RawRequest::minimal("attacker", input));
     let about = || format!("{} got {}", input.escape_ascii(), response.escape_ascii());
     match Request::decode(input) {
         Ok(Request::Scan(_)) => match Response::decode(&response, RequestKind::Scan) {
@@ -55,7 +55,10 @@ fn attack(raw: &mut Raw, input: &[u8]) {
             };
             assert!(fits, "{}", about());
             if command.kind() == RequestKind::Watch {
-                raw.answer(&Ask::page("attacker", array(&[b"KEYNOTIFY", command.key(), b"STOP"])));
+                raw.answer(&RawRequest::minimal(
+                    "attacker",
+                    array(&[b"KEYNOTIFY", command.key(), b"STOP"]),
+                ));
             }
         }
         Ok(request) => panic!("not a request that this test knows: {request:?}"),
@@ -67,9 +70,9 @@ fn ordinary(mut raw: Raw, stop: &AtomicBool) -> u32 {
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) {
         let value = rounds.to_string().into_bytes();
-        let set = Ask::deployed("ordinary", array(&[b"SET", b"an ordinary key", &value]));
+        let set = RawRequest::deployed("ordinary", array(&[b"SET", b"an ordinary key", &value]));
         assert_eq!(raw.answer(&set), b"+OK\r\n");
-        let get = Ask::deployed("ordinary", array(&[b"GET", b"an ordinary key"]));
+        let get = RawRequest::deployed("ordinary", array(&[b"GET", b"an ordinary key"]));
         assert_eq!(raw.answer(&get), blob(&value));
         rounds += 1;
     }

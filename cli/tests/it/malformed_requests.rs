@@ -2,7 +2,7 @@
 
 use statestore_testkit::vectors::Vectors;
 use statestore_testkit::wire::packets::Qos;
-use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, property};
+use statestore_testkit::wire::raw::{Hello, Raw, RawRequest, array, property};
 
 use crate::deployment::{Mode, in_each_mode};
 
@@ -14,13 +14,13 @@ in_each_mode!(
 );
 
 /// A request to set this key. Another client can read its outcome.
-fn set(client_id: &str, key: &str) -> Ask {
-    Ask::page(client_id, array(&[b"SET", key.as_bytes(), b"v"]))
+fn set(client_id: &str, key: &str) -> RawRequest {
+    RawRequest::minimal(client_id, array(&[b"SET", key.as_bytes(), b"v"]))
 }
 
 /// Returns whether the key has a value.
 fn exists(witness: &mut Raw, key: &str) -> bool {
-    witness.answer(&Ask::page("witness", array(&[b"GET", key.as_bytes()]))) != b"$-1\r\n"
+    witness.answer(&RawRequest::minimal("witness", array(&[b"GET", key.as_bytes()]))) != b"$-1\r\n"
 }
 
 fn request_without_response_topic_is_dropped(mode: Mode) {
@@ -33,7 +33,7 @@ fn request_without_response_topic_is_dropped(mode: Mode) {
             raw.send(&ask);
         }
     }
-    assert!(raw.hears_nothing_more(), "there is nowhere to answer to");
+    assert!(raw.receives_nothing_more(), "there is nowhere to answer to");
     assert!(!exists(&mut witness, "k"));
     assert_eq!(raw.answer(&set("raw", "k")), b"+OK\r\n");
 }
@@ -41,7 +41,7 @@ fn request_without_response_topic_is_dropped(mode: Mode) {
 fn request_without_a_required_property_is_refused(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     let (mut raw, mut witness) = (here.raw("raw"), here.raw("witness"));
-    let changed = |change: fn(&mut Ask)| {
+    let changed = |change: fn(&mut RawRequest)| {
         let mut ask = set("raw", "k");
         change(&mut ask);
         ask
@@ -68,10 +68,10 @@ fn request_without_a_required_property_is_refused(mode: Mode) {
     for elements in
         [&[&b"GET"[..], b"k"][..], &[b"DEL", b"k"], &[b"VDEL", b"k", b"v"], &[b"KEYNOTIFY", b"k"]]
     {
-        let reply = raw.answer(&Ask::page("raw", array(elements)).without("__ts"));
+        let reply = raw.answer(&RawRequest::minimal("raw", array(elements)).without("__ts"));
         assert!(!reply.starts_with(b"-ERR"), "{elements:?}");
     }
-    let read = Ask::page("raw", array(&[b"GET", b"k"])).with("__ft", "x");
+    let read = RawRequest::minimal("raw", array(&[b"GET", b"k"])).with("__ft", "x");
     assert_eq!(raw.answer(&read.replacing("__ts", "y")), b"$-1\r\n");
     assert_eq!(raw.answer(&set("raw", "k")), b"+OK\r\n");
     assert!(exists(&mut witness, "k"));
@@ -103,7 +103,7 @@ fn forbidden_response_topics_are_dropped(mode: Mode) {
         assert!(arrived || !allowed, "{}", case.place());
         assert_eq!(exists(&mut witness, &key), allowed, "{}", case.place());
     }
-    assert!(witness.hears_nothing_more());
+    assert!(witness.receives_nothing_more());
 }
 
 fn response_rejected_by_the_broker_does_not_end_the_store(mode: Mode) {

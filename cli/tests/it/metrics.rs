@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::credentials::Certificates;
 use statestore_testkit::process::HANGS;
-use statestore_testkit::wire::raw::{Ask, Raw, array, unix_ms, words};
+use statestore_testkit::wire::raw::{Raw, RawRequest, array, unix_ms, words};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 
@@ -152,7 +152,7 @@ fn metrics_of_a_known_workload_are_exact() {
     let before = scrape(metrics);
     let mut raw = Raw::connect(port, "raw");
     assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
-    let again = Ask::deployed("raw", words(&["SET", "k", "w"]));
+    let again = RawRequest::deployed("raw", words(&["SET", "k", "w"]));
     assert_eq!(
         (raw.answer(&again), raw.answer(&again)),
         (b"+OK\r\n".to_vec(), b"+OK\r\n".to_vec())
@@ -163,7 +163,7 @@ fn metrics_of_a_known_workload_are_exact() {
     raw.command(&["DEL", "none"]);
     raw.command(&["KEYNOTIFY", "k"]);
     raw.command(&["FLY"]);
-    let unstamped = Ask::deployed("raw", words(&["SET", "k", "y"])).without("__ts");
+    let unstamped = RawRequest::deployed("raw", words(&["SET", "k", "y"])).without("__ts");
     assert_eq!(raw.answer(&unstamped), b"-ERR missing timestamp\r\n");
     let samples = scrape(metrics);
     let expected: Samples = [
@@ -222,10 +222,10 @@ fn traffic_by_client_and_key_is_served_only_if_enabled() {
     raw.command(&["SCAN", "0"]);
     raw.command(&["FLY"]);
     let odd = [&b"GET"[..], b"\xff\n"];
-    raw.answer(&Ask::deployed("raw", array(&odd)).without("__ts"));
+    raw.answer(&RawRequest::deployed("raw", array(&odd)).without("__ts"));
     let behind = unix_ms() - 1_696_374_425_000;
     let mut odd = Raw::connect(port, "odd\u{202e}");
-    let ahead = Ask::deployed("odd\u{202e}", words(&["DEL", "k"]));
+    let ahead = RawRequest::deployed("odd\u{202e}", words(&["DEL", "k"]));
     let stamp = format!("{}:0:odd", unix_ms() + 300_000);
     assert!(
         odd.answer(&ahead.replacing("__srcId", "raw").replacing("__ts", stamp))

@@ -1,6 +1,6 @@
 //! Options of every command: environment variables, precedence and invalid values.
 
-use statestore_testkit::wire::raw::{Ask, unix_ms, words};
+use statestore_testkit::wire::raw::{RawRequest, unix_ms, words};
 
 use crate::deployment::{Mode, in_each_mode};
 use crate::process::{run, statestore};
@@ -67,7 +67,7 @@ fn limits_and_strictness_of_the_store_apply(mode: Mode) {
         (b"*2\r\n$3\r\nget\r\n$1\r\nb\r\n", b"-ERR unknown command\r\n"),
         (b"*4\r\n$3\r\nSET\r\n$1\r\nb\r\n$1\r\nw\r\n$2\r\nnx\r\n", b"-ERR syntax error\r\n"),
     ] {
-        assert_eq!(raw.answer(&Ask::page("raw", payload)), reply);
+        assert_eq!(raw.answer(&RawRequest::minimal("raw", payload)), reply);
     }
 }
 
@@ -98,7 +98,7 @@ fn clock_limit_of_the_store_is_reported(mode: Mode) {
     let mut raw = here.raw("raw");
     let mut set = |name: &str, ahead_ms: u64| {
         let stamp = format!("{}:0:raw", unix_ms() + ahead_ms);
-        let ask = Ask::deployed("raw", words(&["SET", "k", "v"]));
+        let ask = RawRequest::deployed("raw", words(&["SET", "k", "v"]));
         let ask = if name == "__ts" { ask.replacing(name, stamp) } else { ask.with(name, stamp) };
         String::from_utf8(raw.answer(&ask)).expect("text")
     };

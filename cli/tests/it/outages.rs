@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use statestore_testkit::wire::raw::{Ask, array};
+use statestore_testkit::wire::raw::{RawRequest, array};
 
 use crate::deployment::{Deployment, Mode, in_each_mode};
 use crate::dialects::order;
@@ -135,7 +135,7 @@ fn requests_wait_for_a_restarted_store(mode: Mode) {
         store.end();
         let mut raw = here.raw("raw");
         let payload = array(&[b"SET", b"k", signal.as_bytes()]);
-        let ask = Ask::deployed("raw", payload);
+        let ask = RawRequest::deployed("raw", payload);
         assert!(raw.deliver(&ask), "the broker has it");
         here.start_store();
         assert_eq!(raw.reply().payload, &b"+OK\r\n"[..]);
@@ -161,7 +161,7 @@ fn release_without_a_store_can_be_stopped(mode: Mode) {
     while leader.line() != "me" {}
     here.kill_store();
     leader.signal("-TERM");
-    holder.say("go on");
+    holder.write_line("go on");
     // One of these signals may still reach the command. The next one ends the wait.
     for _ in 0..50 {
         pause();

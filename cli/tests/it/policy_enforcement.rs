@@ -9,7 +9,7 @@ use statestore_testkit::credentials::Certificates;
 use statestore_testkit::credentials::tokens::{Claims, ISSUER, Issuer, key_set};
 
 use statestore_testkit::wire::packets::Reason;
-use statestore_testkit::wire::raw::{Ask, Raw, words};
+use statestore_testkit::wire::raw::{Raw, RawRequest, words};
 
 use crate::embedded_broker::{EmbeddedStore, Scratch};
 use crate::process::{Ended, Running, run, run_with_input, statestore};
@@ -161,7 +161,7 @@ fn policy_refusals_are_logged() {
     let line = until("subscription rejected: not authorized");
     assert!(line.contains("client_id=\"eve\"") && line.contains("topic=\"private/"), "{line}");
     assert!(!line.contains('\u{202e}'), "{line:?}");
-    let mut ask = Ask::deployed("eve", words(&["GET", "shared/k"]));
+    let mut ask = RawRequest::deployed("eve", words(&["GET", "shared/k"]));
     ask.response_topic = Some("clients/ann/response".into());
     assert_eq!(raw.put(&ask), Some(Reason::NOT_AUTHORIZED));
     let line = until("message rejected: not authorized");

@@ -7,7 +7,7 @@ use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::brokers::scripted::{Scripted, Welcome};
 use statestore_testkit::process::timely;
 use statestore_testkit::wire::packets::Packet;
-use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, response_topic};
+use statestore_testkit::wire::raw::{Hello, Raw, RawRequest, array, response_topic};
 
 use crate::deployment::{Deployment, Mode, in_each_mode, test_name};
 use crate::embedded_broker::Scratch;
@@ -86,7 +86,7 @@ fn requests_wait_for_a_store_whose_broker_derives_client_ids() {
     let hello = Hello { login: Some(("raw", "secret")), ..Hello::default() };
     let mut raw = Raw::open(broker.port(), "raw", hello);
     raw.subscribe(&response_topic("raw"));
-    let ask = Ask::deployed("raw", array(&[b"SET", b"k", b"v"]));
+    let ask = RawRequest::deployed("raw", array(&[b"SET", b"k", b"v"]));
     assert!(raw.deliver(&ask), "the session of the store has it");
     let second = Running::start(&mut serve);
     assert!(second.complaint().contains("no check for another store"));
@@ -120,7 +120,7 @@ fn pending_request_is_processed_by_the_second_store(mode: Mode) {
     let mut raw = here.raw("raw");
     // The suspended store has received the request and will process it later.
     first.signal("-STOP");
-    let ask = Ask::deployed("raw", array(&[b"SET", b"k", b"v"]));
+    let ask = RawRequest::deployed("raw", array(&[b"SET", b"k", b"v"]));
     assert!(raw.deliver(&ask), "the broker has it");
     // A store that does not respond needs no --take-over.
     let second = Running::start(&mut here.serve());

@@ -1,6 +1,6 @@
 //! `statestore serve`: its output and its end.
 
-use statestore_testkit::wire::raw::{Ask, array};
+use statestore_testkit::wire::raw::{RawRequest, array};
 
 use crate::deployment::{Mode, in_each_mode};
 
@@ -49,7 +49,10 @@ fn serve_ends_cleanly_under_load(mode: Mode) {
         let store = here.take_store();
         for number in 0..2_000_u32 {
             let key = format!("key {number}");
-            raw.send(&Ask::deployed("raw", array(&[b"SET", key.as_bytes(), &[b'v'; 1_000]])));
+            raw.send(&RawRequest::deployed(
+                "raw",
+                array(&[b"SET", key.as_bytes(), &[b'v'; 1_000]]),
+            ));
             if number == 500 {
                 store.signal(name);
             }

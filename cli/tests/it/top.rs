@@ -9,7 +9,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::process::HANGS;
-use statestore_testkit::wire::raw::{Ask, Raw, unix_ms, words};
+use statestore_testkit::wire::raw::{Raw, RawRequest, unix_ms, words};
 use tokio::time::Instant;
 
 use crate::deployment::test_name;
@@ -217,7 +217,8 @@ fn traffic_is_shown() {
         raw.command(&["GET", "hot"]);
     }
     let ahead = format!("{}:0:far-off", unix_ms() + 300_000);
-    let ahead = Ask::deployed("far-off", words(&["SET", "hot", "v"])).replacing("__ts", ahead);
+    let ahead =
+        RawRequest::deployed("far-off", words(&["SET", "hot", "v"])).replacing("__ts", ahead);
     assert!(raw.answer(&ahead).starts_with(b"-ERR"));
     let mut terminal = top(server.port, &["--metrics-url", &metrics_url(&server)]);
     terminal.press("3");

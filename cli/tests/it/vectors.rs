@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use statestore_testkit::vectors::{Case, Vectors};
-use statestore_testkit::wire::raw::{Ask, Raw, array, blob, property, unix_ms};
+use statestore_testkit::wire::raw::{Raw, RawRequest, array, blob, property, unix_ms};
 
 use crate::deployment::{Mode, in_each_mode};
 
@@ -22,7 +22,9 @@ const BEFORE: [Option<&[u8]>; 3] = [None, Some(b"before"), Some(b"")];
 
 /// Sends the request of one line, for a key with this value. The line is the oracle.
 fn replay(raw: &mut Raw, case: &Case, before: Option<&[u8]>) -> Result<(), String> {
-    let ask = |raw: &mut Raw, elements: &[&[u8]]| raw.answer(&Ask::page("raw", array(elements)));
+    let ask = |raw: &mut Raw, elements: &[&[u8]]| {
+        raw.answer(&RawRequest::minimal("raw", array(elements)))
+    };
     let (payload, key) = (case.bytes("payload")?, case.bytes("key")?);
     let value = case.optional_bytes("value")?.unwrap_or_default();
     ask(raw, &[b"DEL", &key]);
@@ -49,7 +51,7 @@ fn replay(raw: &mut Raw, case: &Case, before: Option<&[u8]>) -> Result<(), Strin
         "KEYNOTIFY STOP" => expected = b":0\r\n".to_vec(),
         other => return Err(format!("verb {other}")),
     }
-    let reply = raw.answer(&Ask::page("raw", payload));
+    let reply = raw.answer(&RawRequest::minimal("raw", payload));
     let found = ask(raw, &[b"GET", &key]);
     if case.text("verb")? == "KEYNOTIFY" {
         ask(raw, &[b"KEYNOTIFY", &key, b"STOP"]);
@@ -70,7 +72,7 @@ fn requests_have_the_effect_of_their_line(mode: Mode) {
     vectors("requests.txt").run(65, |case| {
         BEFORE.iter().try_for_each(|before| replay(&mut raw.borrow_mut(), case, *before))
     });
-    assert!(raw.into_inner().hears_nothing_more());
+    assert!(raw.into_inner().receives_nothing_more());
 }
 
 fn refused_requests_get_the_text_of_their_line(mode: Mode) {
@@ -83,7 +85,9 @@ fn refused_requests_get_the_text_of_their_line(mode: Mode) {
                 return Ok(());
             }
             let expected = format!("-ERR {}\r\n", case.text("text")?).into_bytes();
-            for ask in [Ask::page("raw", payload.clone()), Ask::deployed("raw", payload)] {
+            for ask in
+                [RawRequest::minimal("raw", payload.clone()), RawRequest::deployed("raw", payload)]
+            {
                 let reply = raw.borrow_mut().ask(&ask);
                 if reply.payload != expected || property(&reply, "__ts").is_some() {
                     return Err(format!("{reply:?}"));
@@ -129,7 +133,8 @@ fn timestamps_and_tokens_are_parsed_as_in_their_lines(mode: Mode) {
     for (number, (text, kind)) in texts.into_iter().enumerate() {
         for name in ["__ts", "__ft"] {
             let key = format!("{name} {number}").into_bytes();
-            let ask = Ask::page("raw", array(&[b"SET", &key, b"v"])).replacing(name, text.as_str());
+            let ask = RawRequest::minimal("raw", array(&[b"SET", &key, b"v"]))
+                .replacing(name, text.as_str());
             let reply = raw.answer(&ask);
             let expected = match kind {
                 "fine" => "+OK\r\n",
@@ -138,7 +143,8 @@ fn timestamps_and_tokens_are_parsed_as_in_their_lines(mode: Mode) {
             };
             assert_eq!(String::from_utf8_lossy(&reply), expected, "{name} {text}");
             // Other verbs ignore the property, and refused requests change nothing.
-            let read = Ask::page("raw", array(&[b"GET", &key])).replacing(name, text.as_str());
+            let read =
+                RawRequest::minimal("raw", array(&[b"GET", &key])).replacing(name, text.as_str());
             let found = if kind == "fine" { &b"$1\r\nv\r\n"[..] } else { b"$-1\r\n" };
             assert_eq!(raw.answer(&read), found, "{name} {text}");
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 use statestore_testkit::brokers::Mosquitto;
-use statestore_testkit::conformance::kit::BESIDE;
+use statestore_testkit::conformance::suite::EXTERNAL_BROKER;
 use statestore_testkit::wire::raw::Raw;
 
 use crate::deployment::{Mode, in_each_mode};
@@ -23,7 +23,7 @@ in_each_mode!(
 fn differing(mode: Mode) -> &'static [&'static str] {
     match mode {
         Mode::Embedded => &[],
-        Mode::External => &BESIDE,
+        Mode::External => &EXTERNAL_BROKER,
     }
 }
 

@@ -1,6 +1,8 @@
 //! `statestore watch`: its output and its end.
 
-use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, notification_topic, response_topic};
+use statestore_testkit::wire::raw::{
+    Hello, Raw, RawRequest, array, notification_topic, response_topic,
+};
 
 use crate::deployment::{Mode, in_each_mode};
 use crate::process::run;
@@ -66,12 +68,12 @@ fn is_notified_after_reconnecting(mode: Mode, options: &[&str]) -> Option<bool> 
     assert!(!raw.welcome.session_present);
     raw.subscribe(&response_topic("goes"));
     raw.subscribe(&notification_topic("goes", None));
-    assert_eq!(raw.answer(&Ask::page("goes", array(&[b"KEYNOTIFY", b"k"]))), b"+OK\r\n");
+    assert_eq!(raw.answer(&RawRequest::minimal("goes", array(&[b"KEYNOTIFY", b"k"]))), b"+OK\r\n");
     raw.disconnect();
     here.run(&["set", "k", "v"]).version();
     let mut raw = Raw::open(here.port(), "goes", kept);
     assert!(raw.welcome.session_present, "the broker has kept its subscriptions");
-    Some(!raw.hears_nothing_more())
+    Some(!raw.receives_nothing_more())
 }
 
 fn presence_ends_registrations_of_disconnected_clients(mode: Mode) {

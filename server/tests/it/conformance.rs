@@ -7,7 +7,7 @@ use statestore_client::ClientLink;
 use statestore_proto::transport::{Incoming, Transmit};
 use statestore_server::{Broker, EmbeddedLink};
 use statestore_testkit::conformance::handles::{Stage, cases, run};
-use statestore_testkit::conformance::kit::{assert_ours, every_case};
+use statestore_testkit::conformance::suite::{assert_conformant, every_case};
 use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent, StoreService};
 use statestore_verify::over_client;
 
@@ -68,7 +68,7 @@ impl Stage for Process {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_over_the_network_conform() {
+async fn handles_over_the_network_pass_the_conformance_suite() {
     for (name, case) in cases::<Network>() {
         let broker = Broker::bind(options()).await.expect("bind");
         run(name, case, &mut Network(broker)).await;
@@ -76,7 +76,7 @@ async fn clients_over_the_network_conform() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_in_the_process_conform() {
+async fn handles_in_the_process_pass_the_conformance_suite() {
     for (name, case) in cases::<Process>() {
         let broker = Broker::bind(options()).await.expect("bind");
         run(name, case, &mut Process(broker)).await;
@@ -89,7 +89,7 @@ async fn embedded_store_passes_the_conformance_suite() {
     let service = StoreService::builder().spawn(broker.store_link());
     service.wait_connected().await.expect("the store connects");
     let target = over_client::Broker(at(&broker, ""));
-    assert_ours(&every_case(Arc::new(target)).await, &[]);
+    assert_conformant(&every_case(Arc::new(target)).await, &[]);
     assert_eq!(service.stats().keys, 0);
 }
 

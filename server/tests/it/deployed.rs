@@ -9,7 +9,7 @@ use crate::{options, start};
 async fn deployed_clients_get_the_responses_they_expect() {
     timely(async {
         let (broker, _service) = start(options()).await;
-        deployed::clients_are_answered(broker.local_addr().port());
+        deployed::deployed_clients_accept_the_replies(broker.local_addr().port());
     })
     .await;
 }

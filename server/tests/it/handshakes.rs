@@ -73,8 +73,8 @@ async fn log_names_the_remedy_if_the_client_does_not_trust_the_server() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn unfinished_handshakes_keep_no_client_out() {
-    let Some(live) = Live::new("unfinished_handshakes_keep_no_client_out") else { return };
+async fn unfinished_handshakes_do_not_block_other_clients() {
+    let Some(live) = Live::new("unfinished_handshakes_do_not_block_other_clients") else { return };
     timely(async {
         let tls = ServerTls::load(live.mutual_files()).expect("valid files");
         let (broker, _service) = start(secured(tls)).await;

@@ -4,7 +4,7 @@
 use statestore_proto::topic::REQUEST;
 use statestore_testkit::process::timely;
 use statestore_testkit::wire::packets::Reason;
-use statestore_testkit::wire::raw::{Ask, Hello, Raw, response_topic, words};
+use statestore_testkit::wire::raw::{Hello, Raw, RawRequest, response_topic, words};
 use statestore_tokio::LinkEvent;
 use statestore_tokio::{AsIncoming, Link};
 
@@ -15,7 +15,7 @@ async fn request_with_forged_source_is_refused() {
     timely(async {
         let (broker, service) = start(options()).await;
         let mut mallory = raw(&broker, "mallory");
-        let mut forged = Ask::deployed("alice", words(&["KEYNOTIFY", "k"]));
+        let mut forged = RawRequest::deployed("alice", words(&["KEYNOTIFY", "k"]));
         forged.response_topic = Some(response_topic("mallory"));
         assert_eq!(mallory.answer(&forged), b"-ERR not authorized\r\n");
         assert_eq!(service.stats().registrations, 0);
@@ -40,7 +40,7 @@ async fn verified_sender_cannot_be_forged() {
         while let Some(transmit) = store.poll_transmit() {
             link.try_send(transmit).expect("queue has capacity");
         }
-        let mut forged = Ask::deployed("mallory", words(&["GET", "k"]));
+        let mut forged = RawRequest::deployed("mallory", words(&["GET", "k"]));
         forged.properties.insert(0, ("x-mqtt-client-id".into(), "alice".into()));
         let forged = forged.with("x-mqtt-client-id", "alice");
         let mut mallory = raw(&broker, "mallory");
@@ -68,7 +68,7 @@ async fn reserved_response_topic_disconnects_the_client() {
         let bystander = client(&broker, "bystander").await;
         let forbidden = "clients/statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/61/x";
         for topic in [REQUEST, forbidden] {
-            let mut ask = Ask::deployed("offender", words(&["GET", "k"]));
+            let mut ask = RawRequest::deployed("offender", words(&["GET", "k"]));
             ask.response_topic = Some(topic.into());
             let mut offender = raw(&broker, "offender");
             offender.send(&ask);
@@ -79,7 +79,7 @@ async fn reserved_response_topic_disconnects_the_client() {
         // Topics of another client, and the rest of the topics named after the store, are rejected
         // without a disconnect.
         for topic in ["clients/bystander/x", "clients/statestore/x", "clients/statestore"] {
-            let mut ask = Ask::deployed("offender", words(&["GET", "k"]));
+            let mut ask = RawRequest::deployed("offender", words(&["GET", "k"]));
             ask.response_topic = Some(topic.into());
             assert_eq!(again.put(&ask), Some(Reason::NOT_AUTHORIZED), "{topic}");
         }
@@ -123,7 +123,7 @@ async fn only_the_store_can_publish_below_its_topics() {
         assert_eq!(reason, Reason::NO_MATCHING_SUBSCRIBERS, "another prefix");
         raw.subscribe("clients/statestore/v1/x");
         assert_eq!(raw.command(&["GET", "k"]), b"$-1\r\n");
-        assert!(raw.heard().is_empty(), "nothing was delivered or retained");
+        assert!(raw.take_messages().is_empty(), "nothing was delivered or retained");
     })
     .await;
 }

@@ -195,7 +195,7 @@ async fn client_that_does_not_read_does_not_affect_others() {
             written += 1;
         }
         assert!(written > 50, "the queue has a useful capacity");
-        assert!(reader.hears_nothing_more(), "the reader has received all notifications");
+        assert!(reader.receives_nothing_more(), "the reader has received all notifications");
         slow.ended();
         let mut back = raw(&broker, "slow");
         assert_eq!(back.command(&["DEL", "k"]), b":1\r\n");

@@ -8,7 +8,7 @@ use statestore_proto::topic::REQUEST;
 use statestore_server::Limits;
 use statestore_testkit::process::Log;
 use statestore_testkit::process::timely;
-use statestore_testkit::wire::raw::{Ask, Hello, Raw, response_topic, words};
+use statestore_testkit::wire::raw::{Hello, Raw, RawRequest, response_topic, words};
 
 use crate::{options, start};
 
@@ -74,7 +74,7 @@ async fn rejected_and_disconnected_clients_are_logged() {
                 many.publish("fast", false, payload);
             }
             let mut thief = Raw::open(port, "thief", Hello::default());
-            let mut ask = Ask::deployed("thief", words(&["GET", "secret k"]));
+            let mut ask = RawRequest::deployed("thief", words(&["GET", "secret k"]));
             ask.response_topic = Some(REQUEST.into());
             thief.put(&ask);
             thief.ended();

@@ -6,7 +6,7 @@ use statestore_proto::topic::RESERVED;
 use statestore_server::Broker;
 use statestore_testkit::process::timely;
 use statestore_testkit::wire::packets::Reason;
-use statestore_testkit::wire::raw::{Ask, Hello, Raw, property, response_topic, words};
+use statestore_testkit::wire::raw::{Hello, Raw, RawRequest, property, response_topic, words};
 use statestore_tokio::StoreService;
 
 use crate::{open, options, raw, start};
@@ -40,7 +40,7 @@ fn set(writer: &mut Raw, value: &str) {
 /// sent to the client earlier arrives before that response.
 fn received(raw: &mut Raw) -> Vec<Bytes> {
     assert_eq!(raw.command(&["GET", "another"]), b"$-1\r\n");
-    raw.heard().into_iter().map(|message| message.payload).collect()
+    raw.take_messages().into_iter().map(|message| message.payload).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,7 +58,7 @@ async fn notifications_are_delivered_without_a_subscription() {
         assert!(property(&message, "__ts").is_some_and(|version| version.ends_with(":StateStore")));
         assert_eq!(writer.command(&["DEL", "SOMEKEY"]), b":1\r\n");
         assert_eq!(watcher.message().payload, words(&["NOTIFY", "DELETE"]));
-        assert!(watcher.hears_nothing_more());
+        assert!(watcher.receives_nothing_more());
     })
     .await;
 }
@@ -114,7 +114,7 @@ async fn notifications_precede_the_response_to_a_later_stop() {
             watch(&mut watcher);
             // All at once by one client, so the store processes them in this order.
             let values: Vec<String> = (0..20).map(|at| format!("{turn}.{at}")).collect();
-            let ask = |command: &[&str]| Ask::deployed("client-id1", words(command));
+            let ask = |command: &[&str]| RawRequest::deployed("client-id1", words(command));
             for value in &values {
                 watcher.send(&ask(&["SET", "SOMEKEY", value]));
             }
@@ -132,12 +132,12 @@ async fn notifications_precede_the_response_to_a_later_stop() {
                 (&b"+OK\r\n"[..], stop.correlation.as_deref())
             );
             let payloads: Vec<Bytes> =
-                watcher.heard().into_iter().map(|message| message.payload).collect();
+                watcher.take_messages().into_iter().map(|message| message.payload).collect();
             let expected: Vec<Vec<u8>> = values.iter().map(|value| notify(value)).collect();
             assert_eq!(payloads, expected, "turn {turn}");
             assert_eq!(watcher.reply().payload, &b"+OK\r\n"[..], "unwatched");
         }
-        assert!(watcher.hears_nothing_more());
+        assert!(watcher.receives_nothing_more());
     })
     .await;
 }

@@ -4,7 +4,7 @@ use statestore_proto::topic::REQUEST;
 use statestore_server::policy::Policy;
 use statestore_server::{SharedPolicy, SharedUsers, Users};
 use statestore_testkit::wire::packets::Reason;
-use statestore_testkit::wire::raw::{Ask, notification_topic, words};
+use statestore_testkit::wire::raw::{RawRequest, notification_topic, words};
 
 use super::*;
 
@@ -82,7 +82,7 @@ const GRANTED: Reason = Reason::GRANTED_QOS_1;
 /// Returns whether no unexpected message arrived before the response to one more request.
 fn has_received_nothing(raw: &mut Raw) -> bool {
     assert_eq!(raw.command(&["GET", "shared/absent"]).get(..1), Some(&b"$"[..]));
-    raw.heard().is_empty()
+    raw.take_messages().is_empty()
 }
 
 const REFUSED: &[u8] = b"-ERR not authorized\r\n";
@@ -143,17 +143,17 @@ async fn keys_of_another_user_are_inaccessible() {
         assert!(!listed.contains("ann"), "{pattern}: {listed}");
     }
     // A forged source, which contradicts the sender that the broker has verified.
-    let get = || Ask::deployed("bob", words(&["GET", "private/ann/k"]));
+    let get = || RawRequest::deployed("bob", words(&["GET", "private/ann/k"]));
     let claim = get().replacing("__srcId", "ann");
     assert_eq!(bob.answer(&claim), REFUSED);
     // Response topics where another user could receive the response, or where bob may not publish.
     assert_eq!(bob.subscribe("alarms/#"), GRANTED);
     let hex = "clients/616E6E/x";
     for topic in ["clients/ann/x", hex, "news/ann/x", "news/x", "x", "alarms/fire", REQUEST] {
-        let ask = Ask { response_topic: Some(topic.into()), ..get() };
+        let ask = RawRequest { response_topic: Some(topic.into()), ..get() };
         assert_eq!(bob.put(&ask), Some(Reason::NOT_AUTHORIZED), "{topic}");
     }
-    let ask = Ask { response_topic: Some("news/bob/x".into()), ..get() };
+    let ask = RawRequest { response_topic: Some("news/bob/x".into()), ..get() };
     assert_ne!(bob.put(&ask), Some(Reason::NOT_AUTHORIZED), "bob may publish and subscribe there");
     assert_eq!(ann.command(&["GET", "private/ann/k"]), b"$1\r\nv\r\n", "unchanged");
     assert_eq!(ann.command(&["SET", "private/ann/k", "w"]), b"+OK\r\n");
@@ -258,7 +258,7 @@ async fn recheck_disconnects_clients_with_changed_permissions() {
     assert_eq!(bob.command(&["GET", "shared/k"]), REFUSED);
     assert_eq!(ann.command(&["SET", "shared/k", "v"]), b"+OK\r\n");
     assert_eq!(bob.command(&["GET", "private/bob/absent"]), b"$-1\r\n");
-    assert!(bob.heard().is_empty());
+    assert!(bob.take_messages().is_empty());
     world.users.replace(users(&["bob"]));
     assert_eq!(world.broker.recheck(), 2, "ann was removed, and bob has another hash");
     ann.ended();

@@ -20,7 +20,7 @@ async fn retained_message_is_delivered_until_cleared() {
             retained.retain && retained.topic == "lamp" && retained.payload == "on",
             "{retained:?}"
         );
-        assert!(late.hears_nothing_more());
+        assert!(late.receives_nothing_more());
         // The timer task delivers retained messages. Other tasks must wake it at the right moment.
         for at in 0..500 {
             late.subscribe("lamp");
@@ -29,7 +29,7 @@ async fn retained_message_is_delivered_until_cleared() {
         publisher.publish("lamp", true, "");
         let mut later = raw(&broker, "later");
         later.subscribe("lamp");
-        assert!(later.hears_nothing_more());
+        assert!(later.receives_nothing_more());
     })
     .await;
 }
@@ -48,7 +48,7 @@ async fn will_is_published_after_connection_loss_but_not_after_disconnect() {
         with_will("polite").disconnect();
         drop(with_will("dropped"));
         assert_eq!(heir.message().topic, "wills/dropped");
-        assert!(heir.hears_nothing_more());
+        assert!(heir.receives_nothing_more());
     })
     .await;
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use statestore_proto::client::WatchEvent;
 use statestore_server::{Broker, Listener, Options, ServerTls, TlsPem, Users};
-use statestore_testkit::conformance::kit::{assert_ours, every_case};
+use statestore_testkit::conformance::suite::{assert_conformant, every_case};
 use statestore_testkit::credentials::Certificates;
 use statestore_testkit::process::timely;
 use statestore_testkit::wire::packets::Reason;
@@ -479,7 +479,7 @@ fn options_at(port: u16, client_id: &str) -> statestore_client::Options {
 async fn store_behind_a_websocket_passes_the_conformance_suite() {
     let (broker, service) = start(options()).await;
     let place = over_client::Broker(options_at(start_proxy(&broker).await, ""));
-    assert_ours(&every_case(Arc::new(place)).await, &[]);
+    assert_conformant(&every_case(Arc::new(place)).await, &[]);
     assert_eq!(service.stats().keys, 0);
 }
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use fastrand::Rng;
 use statestore_proto::message::{Command, Condition, Expiry};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_testkit::machines::ask::{Ask, Sent as StorePacket};
+use statestore_testkit::machines::request::{Sent as StorePacket, StoreRequest};
 
 use self::check::{Kind, Op};
 use self::etcd::{Etcd, Txn};
@@ -268,7 +268,7 @@ impl Simulation {
                 (kind, Command::Set { key, value: &value[..], condition, expiry })
             }
         };
-        let mut ask = Ask::new(&format!("c{client}"), number as u64, &command);
+        let mut ask = StoreRequest::new(&format!("c{client}"), number as u64, &command);
         ask.expiry = Some(EXPIRY);
         Op {
             key: key.to_vec(),

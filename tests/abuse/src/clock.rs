@@ -1,7 +1,7 @@
-//! The only place that reads a clock, and waits.
+//! The only module that reads a clock and sleeps.
 #![expect(
     clippy::disallowed_methods,
-    reason = "attacks take their time, and latencies are measured"
+    reason = "attacks take real time, and latencies are measured"
 )]
 
 use std::thread;

@@ -15,10 +15,10 @@ use statestore_testkit::wire::packets::Publish;
 
 use crate::clock;
 use crate::packets;
-use crate::place::{Place, Stream};
-use crate::rank;
+use crate::priority;
+use crate::target::{Stream, Target};
 
-pub(crate) const ASKER: &str = "honest";
+pub(crate) const HONEST: &str = "honest";
 const WATCHER: &str = "watcher";
 const NEWCOMER: &str = "newcomer";
 const KEY: &[u8] = b"honest/key";
@@ -29,24 +29,24 @@ const PACE: Duration = Duration::from_millis(5);
 /// Other clients connect this often.
 const NEWCOMER_PACE: Duration = Duration::from_millis(20);
 
-/// A request without an answer for so long has failed.
+/// Maximum time for a response, after which a request has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Observations of the honest client.
 #[derive(Default)]
 struct Log {
-    /// When each request began, and how long it took.
+    /// Start and duration of each request.
     took: Vec<(Instant, Duration)>,
     failures: Vec<String>,
     /// Errors of lost connections and of attempts to reconnect.
     lost: Vec<String>,
     acknowledged: Vec<u64>,
-    heard: Vec<u64>,
+    received: Vec<u64>,
     /// Number of clients that connected, and of those that failed.
     newcomers: (usize, usize),
 }
 
-/// The result that is judged.
+/// The observations on which the verdict is based.
 pub(crate) struct Account {
     pub(crate) took: Vec<(Instant, Duration)>,
     pub(crate) failures: Vec<String>,
@@ -64,7 +64,7 @@ pub(crate) struct Honest {
 }
 
 struct Shared {
-    place: Place,
+    target: Target,
     is_over: AtomicBool,
     log: Mutex<Log>,
     /// Ends the wait of the watcher.
@@ -72,48 +72,48 @@ struct Shared {
 }
 
 impl Honest {
-    /// Starts it, once it watches.
-    pub(crate) fn start(place: &Place, has_newcomers: bool) -> io::Result<Self> {
+    /// Starts the client and registers its watcher.
+    pub(crate) fn start(target: &Target, has_newcomers: bool) -> io::Result<Self> {
         let shared = Arc::new(Shared {
-            place: place.clone(),
+            target: target.clone(),
             is_over: AtomicBool::new(false),
             log: Mutex::default(),
             watching: Mutex::default(),
         });
-        let mut watcher = Line::open(place, WATCHER)?;
-        let registered = watcher.ask(&[b"KEYNOTIFY", KEY])?;
+        let mut watcher = Line::open(target, WATCHER)?;
+        let registered = watcher.request(&[b"KEYNOTIFY", KEY])?;
         if registered != b"+OK\r\n" {
             return Err(io::Error::other("the watcher is refused"));
         }
         *shared.watching() = Some(watcher.socket.try_clone()?);
-        let asker = Line::open(place, ASKER)?;
-        let (watching, asking) = (Arc::clone(&shared), Arc::clone(&shared));
+        let requester = Line::open(target, HONEST)?;
+        let (watching, requesting) = (Arc::clone(&shared), Arc::clone(&shared));
         let threads = vec![
             thread::spawn(move || {
-                rank::first();
+                priority::raise();
                 watching.watch(watcher);
             }),
             thread::spawn(move || {
-                rank::first();
-                asking.ask(asker);
+                priority::raise();
+                requesting.send_pairs(requester);
             }),
         ];
         let connecting = Arc::clone(&shared);
         let newcomers = has_newcomers.then(|| {
             thread::spawn(move || {
-                rank::first();
+                priority::raise();
                 connecting.connect_newcomers();
             })
         });
         Ok(Self { shared, threads, newcomers })
     }
 
-    /// Ends it when the watcher has heard the last, or no longer can.
+    /// Ends the client once the watcher has received the last change, or a timeout.
     pub(crate) fn stop(mut self) -> Account {
         self.shared.is_over.store(true, Ordering::Relaxed);
         let connected = self.newcomers.take().is_none_or(|thread| thread.join().is_ok());
-        let asker = self.threads.pop();
-        let asked = asker.is_some_and(|thread| thread.join().is_ok());
+        let requester = self.threads.pop();
+        let requested = requester.is_some_and(|thread| thread.join().is_ok());
         let begun = clock::now();
         while self.shared.log().is_behind() && clock::now() - begun < PATIENCE {
             clock::pause(PACE);
@@ -124,28 +124,28 @@ impl Honest {
         let watched = self.threads.pop().is_some_and(|thread| thread.join().is_ok());
         let log = std::mem::take(&mut *self.shared.log());
         let mut failures = log.failures;
-        if !(asked && watched && connected) {
+        if !(requested && watched && connected) {
             failures.push("a thread of the honest client has ended".into());
         }
-        let watch = wrong(&log.acknowledged, &log.heard);
+        let watch = find_violation(&log.acknowledged, &log.received);
         Account { took: log.took, failures, lost: log.lost, watch, newcomers: log.newcomers }
     }
 }
 
 impl Log {
     fn is_behind(&self) -> bool {
-        self.acknowledged.last().is_some_and(|last| !self.heard.contains(last))
+        self.acknowledged.last().is_some_and(|last| !self.received.contains(last))
     }
 }
 
 /// Returns the error in the reported changes: each acknowledged change must be reported once and in
 /// order. Other changes may be those of a request whose reply was lost.
-fn wrong(acknowledged: &[u64], heard: &[u64]) -> Option<String> {
-    if let Some(pair) = heard.windows(2).find(|pair| pair[0] >= pair[1]) {
-        return Some(format!("the watcher heard {} after {}", pair[1], pair[0]));
+fn find_violation(acknowledged: &[u64], received: &[u64]) -> Option<String> {
+    if let Some(pair) = received.windows(2).find(|pair| pair[0] >= pair[1]) {
+        return Some(format!("the watcher received {} after {}", pair[1], pair[0]));
     }
-    let missing = acknowledged.iter().find(|change| heard.binary_search(change).is_err())?;
-    Some(format!("the watcher did not hear {missing}"))
+    let missing = acknowledged.iter().find(|change| received.binary_search(change).is_err())?;
+    Some(format!("the watcher did not receive {missing}"))
 }
 
 impl Shared {
@@ -165,13 +165,13 @@ impl Shared {
         loop {
             match line.message() {
                 Ok(message) => {
-                    // The value is the last of what a notification says.
+                    // The value is the last field of a notification.
                     let text = String::from_utf8_lossy(&message.payload).into_owned();
                     let number = text.trim_end().rsplit("\r\n").next().map(str::parse);
                     let mut log = self.log();
                     match number {
-                        Some(Ok(number)) => log.heard.push(number),
-                        _ => log.failures.push(format!("the watcher heard {text:?}")),
+                        Some(Ok(number)) => log.received.push(number),
+                        _ => log.failures.push(format!("the watcher received {text:?}")),
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock && !self.is_over() => {}
@@ -184,14 +184,14 @@ impl Shared {
         }
     }
 
-    fn ask(&self, mut line: Line) {
+    fn send_pairs(&self, mut line: Line) {
         let mut number = 0;
         let mut due = clock::now();
         while !self.is_over() {
             number += 1;
             if let Err(error) = self.pair(&mut line, number) {
                 self.log().lost.push(error.to_string());
-                match Line::open(&self.place, ASKER) {
+                match Line::open(&self.target, HONEST) {
                     Ok(again) => line = again,
                     Err(error) => self.log().lost.push(format!("to connect: {error}")),
                 }
@@ -204,8 +204,8 @@ impl Shared {
     /// Connects one client after the other; each sends a request.
     fn connect_newcomers(&self) {
         while !self.is_over() {
-            let connected = Line::open(&self.place, NEWCOMER)
-                .and_then(|mut line| line.ask(&[b"GET", b"honest/newcomer"]));
+            let connected = Line::open(&self.target, NEWCOMER)
+                .and_then(|mut line| line.request(&[b"GET", b"honest/newcomer"]));
             let mut log = self.log();
             log.newcomers.0 += 1;
             log.newcomers.1 += usize::from(connected.is_err());
@@ -216,20 +216,20 @@ impl Shared {
 
     fn pair(&self, line: &mut Line, number: u64) -> io::Result<()> {
         let text = number.to_string();
-        self.one(line, &[b"SET", KEY, text.as_bytes()], b"+OK\r\n")?;
+        self.request(line, &[b"SET", KEY, text.as_bytes()], b"+OK\r\n")?;
         self.log().acknowledged.push(number);
         let expected = format!("${}\r\n{text}\r\n", text.len());
-        self.one(line, &[b"GET", KEY], expected.as_bytes())
+        self.request(line, &[b"GET", KEY], expected.as_bytes())
     }
 
-    fn one(&self, line: &mut Line, words: &[&[u8]], expected: &[u8]) -> io::Result<()> {
+    fn request(&self, line: &mut Line, words: &[&[u8]], expected: &[u8]) -> io::Result<()> {
         let begun = clock::now();
-        let answer = line.ask(words)?;
+        let answer = line.request(words)?;
         let mut log = self.log();
         log.took.push((begun, clock::now() - begun));
         if answer != expected {
             let answer = String::from_utf8_lossy(&answer).into_owned();
-            log.failures.push(format!("answered {answer:?}"));
+            log.failures.push(format!("replied {answer:?}"));
         }
         Ok(())
     }
@@ -243,10 +243,10 @@ struct Line {
 }
 
 impl Line {
-    fn open(place: &Place, client_id: &'static str) -> io::Result<Self> {
-        let (stream, socket) = place.open(PATIENCE)?;
+    fn open(target: &Target, client_id: &'static str) -> io::Result<Self> {
+        let (stream, socket) = target.open(PATIENCE)?;
         let mut options = Client::<Box<dyn Stream>>::options(client_id);
-        if let Some((name, password)) = &place.login {
+        if let Some((name, password)) = &target.login {
             options = options.user(&**name).password(password.clone());
         }
         let connected = Client::connect(stream, options)?;
@@ -262,7 +262,7 @@ impl Line {
     }
 
     /// Sends a request and waits for its response: the payload of the next message.
-    fn ask(&mut self, words: &[&[u8]]) -> io::Result<Vec<u8>> {
+    fn request(&mut self, words: &[&[u8]]) -> io::Result<Vec<u8>> {
         let request = packets::owned_request(self.client_id, words);
         let sent = correlation(&request);
         self.client.publish(&request).map_err(io::Error::other)?;
@@ -270,7 +270,8 @@ impl Line {
         let answer = self.message()?;
         let topic = packets::response_topic(self.client_id);
         if answer.topic != topic || correlation(&answer) != sent {
-            return Err(io::Error::other(format!("a message of others on {:?}", answer.topic)));
+            let topic = &answer.topic;
+            return Err(io::Error::other(format!("unexpected message on {topic:?}")));
         }
         Ok(answer.payload.to_vec())
     }
@@ -300,11 +301,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watcher_receives_each_change_once_and_in_order() {
-        assert_eq!(wrong(&[1, 2, 4], &[1, 2, 4]), None);
-        assert_eq!(wrong(&[1, 2, 4], &[1, 2, 3, 4]), None, "the answer to 3 was lost");
-        assert!(wrong(&[1, 2], &[1]).is_some());
-        assert!(wrong(&[1, 2], &[1, 2, 2]).is_some());
-        assert!(wrong(&[1, 2], &[2, 1]).is_some());
+    fn changes_must_be_reported_once_and_in_order() {
+        assert_eq!(find_violation(&[1, 2, 4], &[1, 2, 4]), None);
+        assert_eq!(find_violation(&[1, 2, 4], &[1, 2, 3, 4]), None, "the reply to 3 was lost");
+        assert!(find_violation(&[1, 2], &[1]).is_some());
+        assert!(find_violation(&[1, 2], &[1, 2, 2]).is_some());
+        assert!(find_violation(&[1, 2], &[2, 1]).is_some());
     }
 }

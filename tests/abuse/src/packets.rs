@@ -1,4 +1,4 @@
-//! Packets as bytes, made with the codec of the project.
+//! Packets as bytes, encoded with the codec of this project.
 
 use std::num::NonZeroU16;
 
@@ -19,28 +19,28 @@ pub(crate) const DISCONNECT: [u8; 2] = [0xe0, 0];
 
 /// Fields of a CONNECT besides the client id.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Hello<'a> {
-    /// Seconds that the session outlives its connection; the session from before is taken up then.
+pub(crate) struct ConnectFields<'a> {
+    /// Session expiry in seconds; if set, the previous session is resumed.
     pub(crate) kept: Option<u32>,
     pub(crate) will: Option<Will<'a, &'a [Property<'a>]>>,
     /// User name and password.
     pub(crate) login: Option<(&'a str, &'a str)>,
 }
 
-pub(crate) fn connect(client_id: &str, hello: Hello<'_>) -> BytesMut {
-    let expiry = hello.kept.map(Property::SessionExpiry);
+pub(crate) fn connect(client_id: &str, fields: ConnectFields<'_>) -> BytesMut {
+    let expiry = fields.kept.map(Property::SessionExpiry);
     encoded(&Packet::Connect(Connect {
-        clean_start: hello.kept.is_none(),
+        clean_start: fields.kept.is_none(),
         keep_alive: 60,
         properties: expiry.as_slice(),
         client_id,
-        will: hello.will,
-        user_name: hello.login.map(|(name, _)| name),
-        password: hello.login.map(|(_, password)| password.as_bytes()),
+        will: fields.will,
+        user_name: fields.login.map(|(name, _)| name),
+        password: fields.login.map(|(_, password)| password.as_bytes()),
     }))
 }
 
-/// A PUBLISH; the packet identifier is left out at QoS 0.
+/// A PUBLISH, without a packet identifier at QoS 0.
 pub(crate) fn publish(
     topic: &str,
     payload: &[u8],
@@ -52,7 +52,7 @@ pub(crate) fn publish(
     encoded(&Packet::Publish(publish))
 }
 
-/// The same, to be retained, at QoS 0.
+/// A retained PUBLISH at QoS 0.
 pub(crate) fn retained(topic: &str, payload: &[u8]) -> BytesMut {
     let publish = Publish {
         dup: false,
@@ -91,7 +91,7 @@ pub(crate) fn request(client_id: &str, id: NonZeroU16, words: &[&[u8]]) -> Bytes
     request_to(client_id, &response_topic(client_id), id, words)
 }
 
-/// The same with another response topic.
+/// A request with another response topic.
 pub(crate) fn request_to(
     client_id: &str,
     response_topic: &str,
@@ -132,6 +132,6 @@ fn owned_request_to(client_id: &str, response_topic: &str, words: &[&[u8]]) -> M
 
 fn encoded(packet: &Packet<'_, &[Property<'_>]>) -> BytesMut {
     let mut bytes = BytesMut::new();
-    packet.encode(&mut bytes).expect("what is written here can be written");
+    packet.encode(&mut bytes).expect("a valid packet");
     bytes
 }

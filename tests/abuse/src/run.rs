@@ -1,4 +1,4 @@
-//! One attack from the start of its store to the verdict.
+//! One attack, from the start of its store to the verdict.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,13 +14,13 @@ use statestore_testkit::credentials::Certificates;
 
 use crate::attacks::{Attack, Needs};
 use crate::honest::Honest;
-use crate::judge::{Complaints, Latency, Rule, judge};
-use crate::place::Place;
 use crate::scene::{Scene, Sent};
 use crate::server::{self, MIB, Server};
-use crate::{clock, rank, say};
+use crate::target::Target;
+use crate::verdict::{Complaints, Latency, Rule, evaluate};
+use crate::{clock, print_line, priority};
 
-/// Added to the priority of attackers: the processors are for the store first.
+/// Added to the nice value of attackers, so that the store has priority.
 const NICE: i32 = 10;
 
 /// Memory of two password checks, besides the budget.
@@ -30,7 +30,7 @@ const PASSWORDS: usize = 2 * 20 * MIB;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Length {
     pub(crate) alone: Duration,
-    pub(crate) beside: Duration,
+    pub(crate) attacked: Duration,
     /// True if the two are compared.
     pub(crate) ratio: bool,
 }
@@ -40,15 +40,15 @@ struct Outcome {
     sent: Sent,
     memory: Option<(usize, usize)>,
     alone: Latency,
-    beside: Latency,
+    attacked: Latency,
     failures: usize,
     /// Number of other clients that connected, and of those that failed.
     newcomers: (usize, usize),
     complaints: Complaints,
 }
 
-pub(crate) fn say_header() {
-    say(format_args!(
+pub(crate) fn print_header() {
+    print_line(format_args!(
         "{:<22} {:>8} {:>8} {:>6} {:>6} {:>6} {:>7}  {:<18} {:<18} {:>5} {:>5} {:>10}",
         "attack",
         "packets",
@@ -58,25 +58,26 @@ pub(crate) fn say_header() {
         "RSS",
         "budget",
         "alone 50/99/max",
-        "beside (ms)",
+        "attack (ms)",
         "p99 x",
         "fails",
         "newcomers"
     ));
 }
 
-/// Returns whether the store withstands it. A comparison of times that fails is made once more.
+/// Runs an attack, and returns whether the store withstands it. A run that only exceeds time limits
+/// is repeated once.
 pub(crate) fn attack(program: &Path, attack: &Attack, length: Length) -> bool {
     for is_last in [false, true] {
         let outcome = match once(program, attack, length) {
             Ok(Some(outcome)) => outcome,
             Ok(None) => return true,
             Err(error) => {
-                say(format_args!("{:<22} FAILS: {error}", attack.name));
+                print_line(format_args!("{:<22} FAILS: {error}", attack.name));
                 return false;
             }
         };
-        say_row(attack.name, &outcome);
+        print_row(attack.name, &outcome);
         let Complaints { hard, timing } = outcome.complaints;
         if hard.is_empty() && timing.is_empty() {
             return true;
@@ -84,7 +85,7 @@ pub(crate) fn attack(program: &Path, attack: &Attack, length: Length) -> bool {
         let again = hard.is_empty() && !is_last;
         let verdict = if again { "slow, once more" } else { "FAILS" };
         for complaint in hard.iter().chain(&timing) {
-            say(format_args!("{:<22} {verdict}: {complaint}", attack.name));
+            print_line(format_args!("{:<22} {verdict}: {complaint}", attack.name));
         }
         if !again {
             return false;
@@ -93,17 +94,17 @@ pub(crate) fn attack(program: &Path, attack: &Attack, length: Length) -> bool {
     false
 }
 
-fn say_row(name: &str, outcome: &Outcome) {
-    let Outcome { sent, memory, alone, beside, failures, newcomers: (others, failed), .. } =
+fn print_row(name: &str, outcome: &Outcome) {
+    let Outcome { sent, memory, alone, attacked, failures, newcomers: (others, failed), .. } =
         outcome;
     let mib = |bytes: Option<usize>| {
         bytes.map_or_else(|| "-".to_owned(), |bytes| (bytes / MIB).to_string())
     };
     let (peak, budget) = (memory.map(|(peak, _)| peak), memory.map(|(_, budget)| budget));
-    let ratio = beside.p99.as_secs_f64() / alone.p99.as_secs_f64().max(1e-9);
+    let ratio = attacked.p99.as_secs_f64() / alone.p99.as_secs_f64().max(1e-9);
     let verdict = if outcome.complaints.is_empty() { "withstood" } else { "" };
-    say(format_args!(
-        "{name:<22} {:>8} {:>8} {:>6} {:>6} {:>6} {:>7}  {alone:<18} {beside:<18} {ratio:>5.1} {failures:>5} {failed:>4}/{others:<5} {verdict}",
+    print_line(format_args!(
+        "{name:<22} {:>8} {:>8} {:>6} {:>6} {:>6} {:>7}  {alone:<18} {attacked:<18} {ratio:>5.1} {failures:>5} {failed:>4}/{others:<5} {verdict}",
         sent.packets,
         sent.bytes >> 10,
         sent.connections,
@@ -113,18 +114,18 @@ fn say_row(name: &str, outcome: &Outcome) {
     ));
 }
 
-/// `None` where it cannot be made, which is said.
+/// Runs an attack once. Prints a note and returns `None` if the machine lacks a requirement.
 fn once(program: &Path, attack: &Attack, length: Length) -> Result<Option<Outcome>, String> {
     let mut more: Vec<OsString> = Vec::new();
-    let mut place = Place { address: ([127, 0, 0, 1], 0).into(), login: None, tls: None };
+    let mut target = Target { address: ([127, 0, 0, 1], 0).into(), login: None, tls: None };
     let mut extra = 0;
-    // Gone with the store.
+    // The files are removed when the store has ended.
     let _files = match attack.needs {
         Needs::Nothing => None,
         Needs::Passwords => {
             let users = Users::make(program)?;
             more.extend(["--no-client-id-binding".into(), "--password-file".into(), users.path()]);
-            place.login = Some(("honest".into(), "a secret".into()));
+            target.login = Some(("honest".into(), "a secret".into()));
             extra = PASSWORDS;
             Some(Files::Users(users))
         }
@@ -136,7 +137,7 @@ fn once(program: &Path, attack: &Attack, length: Length) -> Result<Option<Outcom
             let Some(made) = Certificates::make(attack.name) else { return Ok(None) };
             more.extend(["--listen-tls-cert".into(), made.path("broker.pem").into()]);
             more.extend(["--listen-tls-key".into(), made.path("broker.key").into()]);
-            place.tls = Some(trusting(&made.read("ca.pem"))?);
+            target.tls = Some(trusting(&made.read("ca.pem"))?);
             Some(Files::Certificates(made))
         }
     };
@@ -145,16 +146,16 @@ fn once(program: &Path, attack: &Attack, length: Length) -> Result<Option<Outcom
         Needs::Metrics => server.metrics.ok_or("the store serves no metrics")?,
         _ => server.address,
     };
-    place.address = server.address;
-    let honest = Honest::start(&place, attack.has_newcomers)
+    target.address = server.address;
+    let honest = Honest::start(&target, attack.has_newcomers)
         .map_err(|error| format!("the honest client: {error}"))?;
     clock::pause(length.alone);
     let begun = clock::now();
-    let ends = begun + length.beside.max(attack.stopped + length.alone);
+    let ends = begun + length.attacked.max(attack.stopped + length.alone);
     let (address, pid, act) = (attacked, server.pid(), attack.act);
     let attacker = thread::spawn(move || {
-        rank::last();
-        // Where it is not allowed the attack is only harder.
+        priority::lower();
+        // A failure only makes the attack stronger.
         let _ = nice(NICE);
         let scene = Scene::new(address, pid, ends);
         act(&scene);
@@ -162,12 +163,12 @@ fn once(program: &Path, attack: &Attack, length: Length) -> Result<Option<Outcom
     });
     let sent = attacker.join().map_err(|_| "the attacker has ended in a panic".to_owned())?;
     let account = honest.stop();
-    let took = |is_beside: bool| {
-        let part = account.took.iter().filter(move |(at, _)| (*at >= begun) == is_beside);
+    let took = |is_attacked: bool| {
+        let part = account.took.iter().filter(move |(at, _)| (*at >= begun) == is_attacked);
         Latency::of(part.map(|(_, took)| *took))
     };
-    // The first few requests are slower, alone as well.
-    let (alone, beside) = (took(false), took(true));
+    // The first requests of each phase are slower.
+    let (alone, attacked) = (took(false), took(true));
     let budget = server.idle.map(|idle| server::budget(idle) + extra);
     let memory = server.peak().zip(budget);
     let rule = Rule {
@@ -175,21 +176,21 @@ fn once(program: &Path, attack: &Attack, length: Length) -> Result<Option<Outcom
         stopped: attack.stopped,
         may_be_lost: attack.may_be_lost,
     };
-    let mut complaints = judge(rule, memory, &account, (alone, beside));
+    let mut complaints = evaluate(rule, memory, &account, (alone, attacked));
     complaints.hard.extend(server.stop().err());
     let failures = account.failures.len() + account.lost.len();
     let newcomers = account.newcomers;
-    Ok(Some(Outcome { sent, memory, alone, beside, failures, newcomers, complaints }))
+    Ok(Some(Outcome { sent, memory, alone, attacked, failures, newcomers, complaints }))
 }
 
-/// Files that the store reads.
+/// Files that the store uses.
 #[expect(dead_code, reason = "they are only kept")]
 enum Files {
     Users(Users),
     Certificates(Certificates),
 }
 
-/// A password file with one user; gone when it is dropped.
+/// A password file with one user, removed on drop.
 struct Users(std::path::PathBuf);
 
 impl Users {

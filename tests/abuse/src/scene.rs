@@ -1,4 +1,4 @@
-//! Tools of an attack: connections that never wait for the store, and a count of sent bytes.
+//! Tools of an attack: connections that never block on the store, and counters.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,18 +14,18 @@ use statestore_mqtt::frame::Framed;
 use statestore_mqtt::packet::Packet;
 
 use crate::clock;
-use crate::packets::{self, Hello};
+use crate::packets::{self, ConnectFields};
 
-/// Time-out of an attacker for a CONNACK, and for a connection.
+/// Timeout of an attacker for a connection and for a CONNACK.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Bytes that the system keeps for an attacker that does not read; the rest is for the store to keep.
+/// Receive buffer in the system for an attacker that does not read. The store must buffer the rest.
 const RECEIVE_BUFFER: usize = 4 << 10;
 
-/// The largest packet that an attacker takes, in bytes.
+/// Maximum size of a packet for an attacker, in bytes.
 const PACKET_MAX: usize = 4 << 20;
 
-/// One attack while it goes on. It has one thread.
+/// A running attack, which has one thread.
 pub(crate) struct Scene {
     address: SocketAddr,
     pub(crate) pid: Option<Pid>,
@@ -52,7 +52,7 @@ impl Scene {
         clock::now() >= self.ends
     }
 
-    /// A connection on which nothing was said yet.
+    /// Opens a connection without sending anything.
     pub(crate) fn open(&self) -> io::Result<Peer<'_>> {
         let stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
         stream.set_nodelay(true)?;
@@ -70,10 +70,10 @@ impl Scene {
         })
     }
 
-    /// A client that is welcome.
-    pub(crate) fn join(&self, client_id: &str, hello: Hello<'_>) -> io::Result<Peer<'_>> {
+    /// Opens a connection with a valid CONNECT.
+    pub(crate) fn join(&self, client_id: &str, fields: ConnectFields<'_>) -> io::Result<Peer<'_>> {
         let mut peer = self.open()?;
-        peer.push(&packets::connect(client_id, hello));
+        peer.push(&packets::connect(client_id, fields));
         match peer.packet()?.get(..4) {
             // CONNACK, its length, its flags, and the reason.
             Some([0x20, _, _, 0]) => Ok(peer),
@@ -84,8 +84,9 @@ impl Scene {
         }
     }
 
-    /// Lets so many clients act in turn until it is over, and pauses between rounds. Who is ended joins again in its turn.
-    pub(crate) fn crew<'a>(
+    /// Lets `count` clients act in turn until the end, and pauses between rounds. A client whose
+    /// connection ended reconnects in its next turn.
+    pub(crate) fn run_clients<'a>(
         &'a self,
         count: usize,
         pace: Duration,
@@ -94,14 +95,14 @@ impl Scene {
     ) {
         let mut places: Vec<Option<Peer<'a>>> = (0..count).map(|_| None).collect();
         while !self.is_over() {
-            for (at, place) in places.iter_mut().enumerate() {
+            for (at, target) in places.iter_mut().enumerate() {
                 if self.is_over() {
                     return;
                 }
-                if place.as_ref().is_none_or(|peer| peer.is_ended) {
-                    *place = join(at).ok();
+                if target.as_ref().is_none_or(|peer| peer.is_ended) {
+                    *target = join(at).ok();
                 }
-                if let Some(peer) = place {
+                if let Some(peer) = target {
                     act(at, peer);
                     peer.turns += 1;
                 }
@@ -110,7 +111,7 @@ impl Scene {
         }
     }
 
-    /// Keeps something until the attack is over.
+    /// Holds a value until the attack is over.
     pub(crate) fn hold<T>(&self, what: T) {
         clock::pause(self.ends.saturating_duration_since(clock::now()));
         drop(what);
@@ -131,12 +132,12 @@ pub(crate) struct Peer<'a> {
     received: Framed,
     is_ended: bool,
     id: NonZeroU16,
-    /// Number of its turns.
+    /// Number of the client's turns so far.
     pub(crate) turns: u32,
 }
 
 impl Peer<'_> {
-    /// Sends bytes, or nothing of them: `false` when the store does not take them now.
+    /// Sends all bytes, or none: returns `false` if the store does not accept more now.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
         self.flush();
         if self.is_ended || !self.unsent.is_empty() {
@@ -176,10 +177,10 @@ impl Peer<'_> {
         }
     }
 
-    /// Reads what there is and forgets it.
+    /// Reads the available output and discards it.
     pub(crate) fn drain(&mut self) {
         self.flush();
-        // Whoever hears more than that has it wait.
+        // Reads are limited per turn, so that other clients get theirs.
         for _ in 0..8 {
             if !self.read() {
                 break;
@@ -188,10 +189,11 @@ impl Peer<'_> {
         self.received.buffer_mut().clear();
     }
 
-    /// Instead of reading: leaves what comes to the store, and notices by and by that the connection has ended.
+    /// Reads nothing, so that the store must buffer. Pings sometimes, to detect the end of the
+    /// connection.
     pub(crate) fn ignore(&mut self) {
         if self.turns == 0 {
-            // Where it is refused the attack is only slower.
+            // If the system refuses, the attack is only slower.
             let _ = set_socket_recv_buffer_size(&self.stream, RECEIVE_BUFFER);
         }
         if self.turns % 16 == 15 {
@@ -199,8 +201,8 @@ impl Peer<'_> {
         }
     }
 
-    /// Reads what there is, and acknowledges it.
-    pub(crate) fn listen(&mut self) {
+    /// Reads the available output and acknowledges it.
+    pub(crate) fn read_and_acknowledge(&mut self) {
         self.flush();
         self.read();
         while let Some(packet) = self.take() {
@@ -212,7 +214,7 @@ impl Peer<'_> {
         }
     }
 
-    /// The next packet, if it comes soon.
+    /// Waits briefly for the next packet.
     pub(crate) fn packet(&mut self) -> io::Result<BytesMut> {
         let begun = clock::now();
         while clock::now() - begun < PATIENCE && !self.is_ended {
@@ -231,7 +233,7 @@ impl Peer<'_> {
         self.received.next_packet().ok().flatten()
     }
 
-    /// Returns whether there was something.
+    /// Returns whether bytes were available.
     fn read(&mut self) -> bool {
         let mut space = [0; 16 << 10];
         match self.stream.read(&mut space) {

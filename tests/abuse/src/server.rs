@@ -1,4 +1,4 @@
-//! The store as a process, and what it takes.
+//! The store as a process, and its memory.
 
 use std::env;
 use std::ffi::OsString;
@@ -17,21 +17,21 @@ pub(crate) const MIB: usize = 1 << 20;
 
 /// Memory budget of the broker besides keys and values.
 const MEMORY: usize = 16 * MIB;
-/// Of that, what one client may take.
+/// Memory limit of one client, within that budget.
 const CLIENT_MEMORY: usize = 2 * MIB;
-/// Of that, for retained messages.
+/// Memory limit of retained messages, within that budget.
 const RETAINED_MEMORY: usize = 4 * MIB;
-/// Bytes of keys and values.
+/// Limit of the size of keys and values.
 const VALUES: usize = 16 * MIB;
-/// Connections at a time.
+/// Maximum number of connections.
 pub(crate) const CONNECTIONS: usize = 500;
-/// What is taken beyond these when all of it is: what is being written to each connection, the tables of the store, and what
-/// an allocator cannot give back.
-const BESIDE: usize = 16 * MIB;
+/// Memory outside of the budgets: the packet being written to each connection, the tables of the
+/// store, and the fragmentation of the allocator.
+const OVERHEAD: usize = 16 * MIB;
 
-/// Bytes that the store may take when it has this much before the first connection.
+/// Memory that the store may use, if it used `idle` bytes before the first connection.
 pub(crate) const fn budget(idle: usize) -> usize {
-    idle + MEMORY + VALUES + BESIDE
+    idle + MEMORY + VALUES + OVERHEAD
 }
 
 /// Time limit of the store to start, and to stop.
@@ -54,12 +54,12 @@ pub(crate) fn program() -> Result<PathBuf, String> {
     Ok(target.join(folder).join("statestore"))
 }
 
-#[expect(clippy::disallowed_methods, reason = "whoever runs the attacks says on what")]
+#[expect(clippy::disallowed_methods, reason = "the caller selects the command")]
 fn variable(name: &str) -> Option<OsString> {
     env::var_os(name)
 }
 
-/// A store that runs; it is ended when this is dropped.
+/// A running store. Dropping it ends the process.
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -68,7 +68,7 @@ pub(crate) struct Server {
     /// Resident bytes before the first connection; `None` without /proc.
     pub(crate) idle: Option<usize>,
     out: Receiver<String>,
-    /// What it says on its standard error, as far as it concerns panics.
+    /// The first line about a panic on standard error.
     err: Option<JoinHandle<Option<String>>>,
 }
 
@@ -93,15 +93,15 @@ impl Server {
         command.args(more).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
             command.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
-        let (tell, out) = channel();
+        let (sender, out) = channel();
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         thread::spawn(move || {
-            // A line or two, ever.
+            // Only one or two lines in total.
             for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()).flatten() {
-                let _ = tell.send(line);
+                let _ = sender.send(line);
             }
         });
-        let (tell_metrics, metrics) = channel();
+        let (metrics_sender, metrics) = channel();
         let err = thread::spawn(move || {
             let mut lines = stderr.into_iter().flat_map(|err| BufReader::new(err).lines());
             let mut found = None;
@@ -109,7 +109,7 @@ impl Server {
                 let metrics = line.strip_prefix("statestore: metrics on http://");
                 let metrics = metrics.and_then(|rest| rest.split('/').next()?.parse().ok());
                 if let Some(address) = metrics {
-                    let _ = tell_metrics.send(address);
+                    let _ = metrics_sender.send(address);
                 }
                 if found.is_none() && line.contains("panicked") {
                     found = Some(line);
@@ -131,7 +131,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The most that was resident ever, in bytes; `None` without /proc.
+    /// Peak of the resident memory in bytes; `None` without /proc.
     pub(crate) fn peak(&self) -> Option<usize> {
         self.resident("VmHWM")
     }
@@ -143,12 +143,12 @@ impl Server {
         number.parse::<usize>().ok().map(|kib| kib * 1024)
     }
 
-    /// Its process.
+    /// The id of the process.
     pub(crate) fn pid(&self) -> Option<Pid> {
         i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
 
-    /// Stops it; the complaint is what went wrong with it since it started.
+    /// Stops the store. Returns an error if it has panicked or failed.
     pub(crate) fn stop(mut self) -> Result<(), String> {
         if let Ok(Some(status)) = self.child.try_wait() {
             return Err(format!("the store has ended: {status}"));
@@ -156,7 +156,7 @@ impl Server {
         if let Some(pid) = self.pid() {
             let _ = kill_process(pid, Signal::TERM);
         }
-        // Its standard output ends when it does.
+        // Standard output ends with the process.
         while self.out.recv_timeout(HANGS).is_ok() {}
         let _ = self.child.kill();
         let status = self.child.wait().map_err(|error| error.to_string())?;
@@ -164,7 +164,7 @@ impl Server {
         match panicked {
             Some(line) => Err(line),
             None if status.success() => Ok(()),
-            None => Err(format!("the store ends with {status}")),
+            None => Err(format!("the store ended with {status}")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Three stores over three members of etcd, each pair with a proxy in between.
+//! Three stores and three members of etcd, with a proxy between each pair.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,20 +13,20 @@ use tokio::time::{Instant, sleep};
 use crate::proxy::{Mode, Proxy};
 use crate::store::Store;
 
-/// Stores, and members of etcd.
+/// Number of stores, and of members of etcd.
 pub(crate) const SIZE: usize = 3;
 
 /// Time limit of anything that must happen without intervention.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The broker that clients connect to.
+/// The brokers that clients connect to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// To the stores' own brokers.
+    /// The embedded brokers of the stores.
     Embedded,
-    /// To one mosquitto, as the stores.
-    Beside,
-    /// To stores that share nothing: what the checker has to find out.
+    /// One mosquitto, with the stores as its clients.
+    External,
+    /// Embedded brokers of stores that share nothing, which the checker must detect.
     Twin,
 }
 
@@ -34,7 +34,7 @@ impl Form {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Embedded => "embedded",
-            Self::Beside => "mosquitto",
+            Self::External => "mosquitto",
             Self::Twin => "twin",
         }
     }
@@ -46,15 +46,15 @@ pub(crate) struct Cluster {
     ports: Vec<Port>,
     pub(crate) stores: Vec<Store>,
     pub(crate) members: Vec<Etcd>,
-    /// Of each store, to each member.
+    /// The proxies of each store, one to each member.
     proxies: Vec<Vec<Proxy>>,
     broker: Option<Mosquitto>,
-    /// Of twins.
+    /// Data directories of the form `Twin`.
     directory: Option<PathBuf>,
 }
 
 impl Cluster {
-    /// Starts everything; `None`, with a line that says so, where etcd or mosquitto are not installed.
+    /// Starts everything. Prints a note and returns `None` if etcd or mosquitto is not installed.
     pub(crate) async fn start(
         program: &Path,
         form: Form,
@@ -75,7 +75,7 @@ impl Cluster {
                 let name = format!("statestore-faults-{}", std::process::id());
                 cluster.directory = Some(std::env::temp_dir().join(name));
             }
-            Form::Embedded | Form::Beside => {
+            Form::Embedded | Form::External => {
                 let Some(members) = Etcd::cluster("faults", SIZE) else { return Ok(None) };
                 for _ in 0..SIZE {
                     let mut proxies = Vec::new();
@@ -88,7 +88,7 @@ impl Cluster {
                 cluster.members = members;
             }
         }
-        if form == Form::Beside {
+        if form == Form::External {
             let Some(broker) = Mosquitto::start("faults") else { return Ok(None) };
             cluster.broker = Some(broker);
         }
@@ -96,7 +96,7 @@ impl Cluster {
             let store = Store::start(program, cluster.arguments(number)?)?;
             cluster.stores.push(store);
         }
-        cluster.leads_after(0).await?;
+        cluster.wait_for_leader(0).await?;
         Ok(Some(cluster))
     }
 
@@ -148,18 +148,18 @@ impl Cluster {
         self.lease
     }
 
-    /// The store that leads, and its epoch. One that was stopped may still take itself for the leader.
+    /// The leader and its epoch. A stopped store may still report that it leads, in an older epoch.
     pub(crate) fn leader(&self) -> Option<(usize, u64)> {
         let stores = self.stores.iter().enumerate();
         if self.form == Form::Twin {
             return stores.filter(|(_, store)| store.is_started()).map(|(at, _)| (at, 1)).next();
         }
-        let leaders = stores.filter_map(|(at, store)| Some((at, store.leads()?)));
+        let leaders = stores.filter_map(|(at, store)| Some((at, store.leading_epoch()?)));
         leaders.max_by_key(|(_, epoch)| *epoch)
     }
 
-    /// Waits for one that leads in a later epoch.
-    pub(crate) async fn leads_after(&self, epoch: u64) -> Result<usize, String> {
+    /// Waits for a leader with a later epoch.
+    pub(crate) async fn wait_for_leader(&self, epoch: u64) -> Result<usize, String> {
         if self.form == Form::Twin {
             return Ok(0);
         }
@@ -175,14 +175,14 @@ impl Cluster {
         Err(format!("no store leads after epoch {epoch} within {PATIENCE:?}"))
     }
 
-    /// Lets a store reach etcd, or not.
+    /// Sets the connectivity between a store and etcd.
     pub(crate) fn cut(&self, store: usize, mode: Mode) {
         for proxy in self.proxies.get(store).into_iter().flatten() {
             proxy.switch(mode);
         }
     }
 
-    /// The member that leads the others.
+    /// The member of etcd that is the raft leader.
     pub(crate) fn leading_member(&self) -> usize {
         self.members.iter().position(Etcd::leads).unwrap_or_default()
     }
@@ -192,9 +192,9 @@ impl Cluster {
         let mut complaints = Vec::new();
         for (number, store) in self.stores.iter_mut().enumerate() {
             if let Some(status) = store.ended() {
-                complaints.push(format!("store {number} has ended by itself: {status}"));
+                complaints.push(format!("store {number} has ended: {status}"));
             }
-            for line in store.said() {
+            for line in store.output() {
                 if line.text.contains("panicked") {
                     complaints.push(format!("store {number}: {}", line.text));
                 }

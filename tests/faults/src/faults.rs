@@ -20,7 +20,7 @@ pub(crate) struct Fault {
     pub(crate) steps: &'static [Step],
 }
 
-/// One thing that goes wrong, and is mended.
+/// A fault and its repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     KillLeader,
@@ -37,12 +37,12 @@ pub(crate) enum Step {
 pub(crate) const ALL: [Fault; 12] = [
     Fault {
         name: "leader-killed",
-        about: "the leader is killed, and started again",
+        about: "the leader is killed and restarted",
         steps: &[Step::KillLeader],
     },
     Fault {
         name: "leader-stopped",
-        about: "the leader stands still for longer than its lease",
+        about: "the leader is suspended for longer than its lease",
         steps: &[Step::StopLeader],
     },
     Fault {
@@ -52,47 +52,47 @@ pub(crate) const ALL: [Fault; 12] = [
     },
     Fault {
         name: "leader-silenced",
-        about: "nothing passes between the leader and etcd for longer than its lease, and then all of it",
+        about: "packets between the leader and etcd are delayed for longer than its lease",
         steps: &[Step::CutLeader(Mode::Silent)],
     },
     Fault {
         name: "leader-ended",
-        about: "the leader is told to stop, and hands over",
+        about: "the leader is terminated and hands over",
         steps: &[Step::EndLeader],
     },
     Fault {
         name: "member-killed",
-        about: "the member of etcd that leads is killed, and started again",
+        about: "the raft leader of etcd is killed and restarted",
         steps: &[Step::KillMember],
     },
     Fault {
         name: "majority-lost",
-        about: "two members of etcd are killed, and started again",
+        about: "two members of etcd are killed and restarted",
         steps: &[Step::LoseMajority],
     },
     Fault {
         name: "standby-killed",
-        about: "a store that stands by is killed, and started again",
+        about: "a standby is killed and restarted",
         steps: &[Step::KillStandby],
     },
     Fault {
         name: "standby-stopped",
-        about: "a store that stands by stands still for longer than the lease",
+        about: "a standby is suspended for longer than the lease",
         steps: &[Step::StopStandby],
     },
     Fault {
         name: "clients-killed",
-        about: "half of the clients are gone without a word, and connect again under their names",
+        about: "half of the clients crash and reconnect under the same client ids",
         steps: &[Step::KillClients],
     },
     Fault {
         name: "killed-stopped",
-        about: "the leader is killed, and the next one stands still",
+        about: "the leader is killed, and the next leader is suspended",
         steps: &[Step::KillLeader, Step::StopLeader],
     },
     Fault {
         name: "silenced-member",
-        about: "nothing passes between the leader and etcd, and then the member of etcd that leads is killed",
+        about: "packets of the leader to etcd are delayed, and then the raft leader of etcd is killed",
         steps: &[Step::CutLeader(Mode::Silent), Step::KillMember],
     },
 ];
@@ -100,11 +100,11 @@ pub(crate) const ALL: [Fault; 12] = [
 /// Faults of one run with `--quick`.
 pub(crate) const QUICK: Fault = Fault {
     name: "quick",
-    about: "the leader is killed, the next one stands still, and the one after that is cut off",
+    about: "the leader is killed, the next one suspended, and the one after that cut off from etcd",
     steps: &[Step::KillLeader, Step::StopLeader, Step::CutLeader(Mode::Silent)],
 };
 
-/// Does it, and mends it; gives when it was done.
+/// Injects a fault and repairs it. Returns the time of the fault.
 pub(crate) async fn inject(
     step: Step,
     cluster: &mut Cluster,
@@ -123,24 +123,24 @@ pub(crate) async fn inject(
             store(cluster, leader)?.kill();
             sleep(short).await;
             store(cluster, leader)?.restart()?;
-            cluster.leads_after(epoch).await?;
+            cluster.wait_for_leader(epoch).await?;
         }
         Step::StopLeader => {
             store(cluster, leader)?.signal(Signal::STOP);
             sleep(long).await;
             store(cluster, leader)?.signal(Signal::CONT);
-            cluster.leads_after(epoch).await?;
+            cluster.wait_for_leader(epoch).await?;
         }
         Step::CutLeader(mode) => {
             cluster.cut(leader, mode);
             sleep(long).await;
             cluster.cut(leader, Mode::Open);
-            cluster.leads_after(epoch).await?;
+            cluster.wait_for_leader(epoch).await?;
         }
         Step::EndLeader => {
             store(cluster, leader)?.signal(Signal::TERM);
             store(cluster, leader)?.wait(STOPS).await?;
-            cluster.leads_after(epoch).await?;
+            cluster.wait_for_leader(epoch).await?;
             store(cluster, leader)?.restart()?;
         }
         Step::KillMember => restart_members(cluster, &[cluster.leading_member()], long).await?,

@@ -1,4 +1,4 @@
-//! Clients that ask without a pause, watch and hold a lock, each with threads of its own.
+//! Clients that send requests without a pause, watch keys and hold a lock, each on its own threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,13 +19,13 @@ use crate::recorder::Recorder;
 
 use statestore_testkit::history::{Action, Outcome, Remove, Reported, Set};
 
-/// Clients that ask.
-const ASKING: usize = 6;
+/// Number of clients that send requests.
+const REQUESTERS: usize = 6;
 
-/// Clients that take the lock in turns.
+/// Number of clients that compete for the lock.
 const HOLDERS: usize = 2;
 
-/// Clients that watch all of [`WATCHED`].
+/// Number of clients that watch all of [`WATCHED`].
 const WATCHERS: usize = 2;
 
 /// Keys that are never deleted.
@@ -39,13 +39,13 @@ pub(crate) const GUARDED: &str = "guarded";
 
 const WATCHED: [&str; 6] = ["kept-0", "kept-1", "kept-2", "passing-0", "passing-1", "guarded"];
 
-/// Interval between two fresh keys that all clients try to set.
+/// Interval after which all clients try to set a new key.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// Time limit of a request.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Of the lock.
+/// Lease of the lock.
 const LEASE: Duration = Duration::from_secs(2);
 
 /// The clients of one run.
@@ -68,7 +68,7 @@ struct Client {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    Asks,
+    Requests,
     Holds,
     Watches,
 }
@@ -91,14 +91,14 @@ impl Client {
         let work = Work { store, recorder, is_over, name, counter: AtomicU64::new(0) };
         let rng = Rng::with_seed(seed ^ life);
         let task = match role {
-            Role::Asks => runtime.spawn(async move { work.ask(rng).await }),
+            Role::Requests => runtime.spawn(async move { work.send_requests(rng).await }),
             Role::Holds => runtime.spawn(async move { work.hold(rng).await }),
             Role::Watches => runtime.spawn(async move { work.watch().await }),
         };
         Ok(Self { runtime: Some(runtime), task, options, role, life, seed })
     }
 
-    /// Ends it as a crash would: its connection is gone without a word.
+    /// Ends the client like a crash: its connection ends without DISCONNECT.
     fn kill(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -112,7 +112,7 @@ impl Drop for Client {
     }
 }
 
-/// A client that connects again as soon as there is a store.
+/// Connects a client with short back-off times.
 pub(crate) fn connect(options: Options) -> Result<StateStore, ConfigError> {
     let backoff = Backoff { first: Duration::from_millis(20), longest: Duration::from_millis(100) };
     let builder = StateStore::builder().timeout(TIMEOUT).backoff(backoff);
@@ -129,7 +129,7 @@ impl Load {
         let (mut clients, mut watchers) = (Vec::new(), Vec::new());
         let roles = [
             (Role::Watches, WATCHERS, 'w'),
-            (Role::Asks, ASKING, 'c'),
+            (Role::Requests, REQUESTERS, 'c'),
             (Role::Holds, HOLDERS, 'h'),
         ];
         for (role, count, letter) in roles {
@@ -142,7 +142,7 @@ impl Load {
         Ok(Self { recorder: recorder.clone(), is_over, clients, watchers })
     }
 
-    /// Ends every other client without a word, and starts it anew under the same client id.
+    /// Ends every other client like a crash, and restarts it under the same client id.
     pub(crate) async fn kill(&mut self, away: Duration) -> Result<(), String> {
         for client in self.clients.iter_mut().step_by(2) {
             client.kill();
@@ -156,7 +156,7 @@ impl Load {
         Ok(())
     }
 
-    /// Lets those that ask end what they have begun; those that watch go on.
+    /// Lets the clients complete their requests, and ends them. Watchers continue.
     pub(crate) async fn stop(&mut self) -> Result<(), String> {
         self.is_over.store(true, Ordering::Relaxed);
         for client in &mut self.clients {
@@ -173,7 +173,7 @@ impl Load {
         Ok(())
     }
 
-    /// Returns whether those that watch still do.
+    /// Returns whether all watchers still run.
     pub(crate) fn watches(&self) -> bool {
         self.watchers.iter().all(|client| !client.task.is_finished())
     }
@@ -197,7 +197,7 @@ impl Work {
         format!("{}:{}", self.name, self.counter.fetch_add(1, Ordering::Relaxed))
     }
 
-    async fn ask(self, mut rng: Rng) {
+    async fn send_requests(self, mut rng: Rng) {
         while !self.is_over() {
             let kept = rng.choice(KEPT).unwrap_or(GUARDED);
             let passing = rng.choice(PASSING).unwrap_or(GUARDED);
@@ -229,26 +229,27 @@ impl Work {
             expires: expires.and_then(|expires| u64::try_from(expires.as_millis()).ok()),
             token: None,
         };
-        let mut ask = self.store.set(key, value);
+        let mut request = self.store.set(key, value);
         if let Some(expires) = expires {
-            ask = ask.expires_after(expires);
+            request = request.expires_after(expires);
         }
-        let ask = async {
+        let request = async {
             if !if_absent {
-                return ask.await.map(applied);
+                return request.await.map(applied);
             }
-            Ok(ask.if_absent().await?.map_or(Outcome::NotApplied(None), applied))
+            Ok(request.if_absent().await?.map_or(Outcome::NotApplied(None), applied))
         };
-        self.recorder.request(&self.name, key, Action::Set(set), ask).await
+        self.recorder.request(&self.name, key, Action::Set(set), request).await
     }
 
     async fn del(&self, key: &str) -> Outcome<Hlc> {
-        let ask = async { self.store.del(key).await.map(removed) };
+        let request = async { self.store.del(key).await.map(removed) };
         let action = Action::Remove(Remove { value: None, token: None });
-        self.recorder.request(&self.name, key, action, ask).await
+        self.recorder.request(&self.name, key, action, request).await
     }
 
-    /// Takes the lock again and again, and writes with its token; then once with an older one, which is in vain.
+    /// Acquires the lock repeatedly, and writes with its token. Then writes once with an older
+    /// token, which must be refused.
     async fn hold(self, mut rng: Rng) {
         let lock = self.store.lock("lock").lease(LEASE).acquire_timeout(Duration::from_secs(1));
         let mut older: Option<FencingToken> = None;
@@ -260,15 +261,15 @@ impl Work {
             for write in 0..rng.u32(3..30) {
                 let Some(token) = guard.token().filter(|_| !self.is_over()) else { break };
                 let value = self.value();
-                let ask = guard.set(GUARDED, value.clone());
-                let outcome = self.guarded(value, &token, ask).await;
+                let request = guard.set(GUARDED, value.clone());
+                let outcome = self.guarded(value, &token, request).await;
                 if write == 0
                     && matches!(outcome, Outcome::Applied(_))
                     && let Some(older) = older.replace(token)
                 {
                     let value = self.value();
-                    let ask = self.store.set(GUARDED, value.clone());
-                    self.guarded(value, &older, ask.fencing_token(older.clone())).await;
+                    let request = self.store.set(GUARDED, value.clone());
+                    self.guarded(value, &older, request.fencing_token(older.clone())).await;
                 }
                 sleep(Duration::from_millis(rng.u64(1..20))).await;
             }
@@ -281,12 +282,12 @@ impl Work {
         &self,
         value: String,
         token: &FencingToken,
-        ask: impl IntoFuture<Output = Result<Version, Error>>,
+        request: impl IntoFuture<Output = Result<Version, Error>>,
     ) -> Outcome<Hlc> {
         let token = Some(token.hlc().clone());
         let set = Set { value: value.into(), condition: Condition::Always, expires: None, token };
-        let ask = async { ask.await.map(applied) };
-        self.recorder.request(&self.name, GUARDED, Action::Set(set), ask).await
+        let request = async { request.await.map(applied) };
+        self.recorder.request(&self.name, GUARDED, Action::Set(set), request).await
     }
 
     async fn watch(self) {
@@ -302,7 +303,7 @@ impl Work {
                 }
             });
         }
-        // One that ends is the end of this task, which is noticed.
+        // The end of one watch ends this task, which the run detects.
         watches.join_next().await;
     }
 }
@@ -320,7 +321,7 @@ fn reported(event: WatchEvent) -> Option<Reported<Hlc>> {
         WatchEvent::Changed { value: Some(value), version: Some(version) } => {
             Reported::Changed(value, version.hlc().clone())
         }
-        // Every store of this project says versions.
+        // Every store of this project sends versions.
         WatchEvent::Changed { value: Some(_), version: None } => return None,
         WatchEvent::Changed { value: None, version } => {
             Reported::Gone(version.map(|version| version.hlc().clone()))
@@ -339,12 +340,12 @@ pub(crate) async fn get(
     name: &str,
     key: &str,
 ) -> Outcome<Hlc> {
-    let ask = async {
+    let request = async {
         store.get(key).await.map(|found| {
             Outcome::Found(found.and_then(|VersionedValue { value, version }| {
                 version.map(|version| (value, version.hlc().clone()))
             }))
         })
     };
-    recorder.request(name, key, Action::Get, ask).await
+    recorder.request(name, key, Action::Get, request).await
 }

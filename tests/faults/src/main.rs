@@ -1,21 +1,23 @@
-//! Faults of stores that stand by for each other over etcd, under load, and what their clients notice.
+//! Faults of stores that fail over through etcd, under load, with a checker of client histories.
 //!
-//! With `--histories` the stores are one, and it is the connections that fail, by `statestore-tools proxy`.
+//! Each run starts three members of etcd and three stores as processes. In the form `embedded`,
+//! clients connect to the embedded brokers of the stores. In the form `mosquitto`, stores and
+//! clients connect to one mosquitto. Clients of this project send requests, watch keys and hold a
+//! lock, while a fault occurs at a random moment and is repaired. The observations of all clients
+//! must then be possible with a single store that loses nothing.
 //!
-//! Each run has three members of etcd and three stores of its own, as processes, in one of two forms: clients connect to
-//! the stores' own brokers, or beside the stores to one mosquitto. Clients of this project ask, watch and hold a lock; something
-//! fails at a random moment, and is mended; then everything that clients were told is held against what a single store that loses
-//! nothing could have told them.
+//! With `--histories`, there is one store, and `statestore-tools proxy` injects faults into the
+//! connections.
 #![forbid(unsafe_code)]
 
 mod cluster;
 mod faults;
+mod histories;
 mod load;
 mod proxy;
 mod recorder;
 mod run;
 mod store;
-mod torn;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -29,44 +31,45 @@ use crate::cluster::Form;
 use crate::faults::{Fault, Step};
 use crate::run::{Report, Settings};
 
-/// Faults of stores that stand by for each other over etcd, under load, and what their clients notice. `STATESTORE_BIN` names
-/// the command, which has to be built with `--features etcd`, and `STATESTORE_TOOLS_BIN` the command `statestore-tools`;
-/// otherwise cargo builds them in the profile of this program.
+/// Faults of stores that fail over through etcd, under load, with a checker of client histories.
+/// `STATESTORE_BIN` is the path of the command, built with `--features etcd`, and
+/// `STATESTORE_TOOLS_BIN` that of `statestore-tools`; otherwise cargo builds both in the profile of
+/// this program.
 #[derive(Parser)]
 struct Args {
-    /// Only this fault; can be given several times
+    /// Run only this fault; repeatable
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Only this form: embedded or mosquitto
+    /// Use only this form: embedded or mosquitto
     #[arg(long, value_name = "NAME", value_parser = ["embedded", "mosquitto"])]
     form: Option<String>,
-    /// Runs; by default one of each fault in each form
+    /// Number of runs [default: one of each fault in each form]
     #[arg(long, value_name = "N")]
     runs: Option<usize>,
-    /// Seed of the random choices of the first run; each run prints its own
+    /// Seed of the random choices of the first run; each run prints its seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// The lease of the leader
+    /// Lease of the leader
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..=60))]
     lease: u64,
-    /// One run with three faults, with own brokers
+    /// Run once with three faults, with embedded brokers
     #[arg(long, conflicts_with_all = ["only", "form", "runs", "twin"])]
     quick: bool,
-    /// Something broken, in which the checker has to find that writes are lost: one run over stores that share nothing, or
-    /// histories of a store that keeps nothing
+    /// Test the checker with a defect that it must find: one run with stores that share nothing, or
+    /// histories of a store without durability
     #[arg(long, conflicts_with_all = ["only", "runs"])]
     twin: bool,
-    /// Instead, histories of one store and its clients whose connections lose, repeat and hold packets and are cut, while
-    /// the store and clients are killed; each with its own seed
+    /// Run histories of one store instead: connections lose, repeat, delay and cut packets, while
+    /// the store and clients are killed; each history has its own seed
     #[arg(long, value_name = "N", conflicts_with_all = ["only", "runs", "quick", "lease"])]
     histories: Option<usize>,
-    /// Length of each of them
+    /// Length of each history
     #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "histories", value_parser = clap::value_parser!(u64).range(5..=3_600))]
     seconds: u64,
-    /// Print what the stores have said, also where all is well
+    /// Print the output of the stores also after successful runs
     #[arg(long)]
     logs: bool,
-    /// The faults
+    /// List the faults, and exit
     #[arg(long)]
     list: bool,
 }
@@ -75,20 +78,20 @@ fn main() -> ExitCode {
     let args = Args::parse();
     if args.list {
         for fault in &faults::ALL {
-            say(format_args!("{:<16} {}", fault.name, fault.about));
+            print_line(format_args!("{:<16} {}", fault.name, fault.about));
         }
         return ExitCode::SUCCESS;
     }
     if let Some(name) =
         args.only.iter().find(|name| faults::ALL.iter().all(|other| other.name != **name))
     {
-        say(format_args!("there is no fault {name}; --list has those there are"));
+        print_line(format_args!("unknown fault {name}; --list shows all faults"));
         return ExitCode::from(2);
     }
     let program = match store::program() {
         Ok(program) => program,
         Err(error) => {
-            say(error);
+            print_line(error);
             return ExitCode::from(2);
         }
     };
@@ -102,13 +105,13 @@ fn main() -> ExitCode {
             }
         }),
         Err(error) => {
-            say(error);
+            print_line(error);
             ExitCode::from(2)
         }
     }
 }
 
-/// The runs, in order.
+/// The runs in order.
 fn plan(args: &Args) -> Vec<(&'static Fault, Form)> {
     if args.quick {
         return vec![(&faults::QUICK, Form::Embedded)];
@@ -119,7 +122,7 @@ fn plan(args: &Args) -> Vec<(&'static Fault, Form)> {
         }
         args.only.is_empty() || args.only.iter().any(|only| only == fault.name)
     };
-    let forms = [Form::Embedded, Form::Beside];
+    let forms = [Form::Embedded, Form::External];
     let forms = forms
         .into_iter()
         .filter(|form| args.form.as_deref().is_none_or(|only| only == form.name()));
@@ -139,7 +142,12 @@ async fn all(args: &Args, program: &Path) -> ExitCode {
     for (number, (fault, form)) in plan.iter().enumerate() {
         let seed = args.seed.wrapping_add(number as u64);
         let Fault { name, .. } = fault;
-        say(format_args!("{:>3}/{} {name}, {}, seed {seed}", number + 1, plan.len(), form.name()));
+        print_line(format_args!(
+            "{:>3}/{} {name}, {}, seed {seed}",
+            number + 1,
+            plan.len(),
+            form.name()
+        ));
         let report = match run::run(
             program,
             fault,
@@ -149,41 +157,41 @@ async fn all(args: &Args, program: &Path) -> ExitCode {
         .await
         {
             Ok(Some(report)) => report,
-            // Said where it was found.
+            // `run` has printed the reason.
             Ok(None) => continue,
             Err(error) => {
-                say(format_args!("    cannot be run: {error}"));
+                print_line(format_args!("    cannot run: {error}"));
                 failed += 1;
                 continue;
             }
         };
         for complaint in &report.complaints {
-            say(format_args!("    {complaint}"));
+            print_line(format_args!("    {complaint}"));
         }
         let is_right = report.complaints.is_empty() != args.twin;
         failed += usize::from(!is_right);
         rows.push(row(fault, *form, &report));
     }
-    say(format_args!(
+    print_line(format_args!(
         "\n{:<16} {:<10} {:>8} {:>10} {:>12} {:>13}  verdict",
         "fault", "form", "requests", "unanswered", "silence (ms)", "served (ms)"
     ));
     let is_empty = rows.is_empty();
     for row in rows {
-        say(row);
+        print_line(row);
     }
     if failed > 0 {
-        say(format_args!("{failed} of {} runs fail", plan.len()));
+        print_line(format_args!("{failed} of {} runs fail", plan.len()));
         return ExitCode::FAILURE;
     }
     if is_empty {
-        say("nothing was run");
+        print_line("no run was possible");
         return ExitCode::SUCCESS;
     }
-    say(if args.twin {
-        "what stores without etcd lose is found"
+    print_line(if args.twin {
+        "the checker detected the lost writes"
     } else {
-        "nothing that was answered is lost"
+        "no acknowledged write was lost"
     });
     ExitCode::SUCCESS
 }
@@ -192,7 +200,7 @@ async fn histories(args: &Args, count: usize, program: &Path) -> ExitCode {
     let tools = match store::tools() {
         Ok(tools) => tools,
         Err(error) => {
-            say(error);
+            print_line(error);
             return ExitCode::from(2);
         }
     };
@@ -203,24 +211,25 @@ async fn histories(args: &Args, count: usize, program: &Path) -> ExitCode {
         let seed = args.seed.wrapping_add(number as u64);
         let form = match args.form.as_deref() {
             Some(name) if name == Form::Embedded.name() => Form::Embedded,
-            Some(_) => Form::Beside,
-            None if number % 2 == 0 => Form::Beside,
+            Some(_) => Form::External,
+            None if number % 2 == 0 => Form::External,
             None => Form::Embedded,
         };
-        let history = torn::Settings { form, seed, length, forgets: args.twin, logs: args.logs };
-        let report = match torn::run(program, &tools, history).await {
+        let history =
+            histories::Settings { form, seed, length, forgets: args.twin, logs: args.logs };
+        let report = match histories::run(program, &tools, history).await {
             Ok(Some(report)) => report,
-            // Said where it was found.
+            // `run` has printed the reason.
             Ok(None) => continue,
             Err(error) => {
-                say(format_args!("seed {seed}: cannot be run: {error}"));
+                print_line(format_args!("seed {seed}: cannot run: {error}"));
                 failed += 1;
                 continue;
             }
         };
         let is_right = report.complaints.is_empty() != args.twin;
-        let verdict = if report.complaints.is_empty() { "right" } else { "WRONG" };
-        say(format_args!(
+        let verdict = if report.complaints.is_empty() { "correct" } else { "VIOLATED" };
+        print_line(format_args!(
             "{:>3}/{count} {}, seed {seed}: {} requests, {} unanswered; {}: {verdict}",
             number + 1,
             form.name(),
@@ -231,7 +240,7 @@ async fn histories(args: &Args, count: usize, program: &Path) -> ExitCode {
         // The expected violation is printed as an example.
         let shown = if args.twin { 2 } else { usize::MAX };
         for complaint in report.complaints.iter().take(shown) {
-            say(format_args!("    {complaint}"));
+            print_line(format_args!("    {complaint}"));
         }
         failed += usize::from(!is_right);
         requests += report.requests;
@@ -241,15 +250,15 @@ async fn histories(args: &Args, count: usize, program: &Path) -> ExitCode {
             .into_iter()
             .for_each(|(name, count)| *faults.entry(name).or_default() += count);
     }
-    say(format_args!("{requests} requests, {unanswered} unanswered; {}", listed(&faults)));
+    print_line(format_args!("{requests} requests, {unanswered} unanswered; {}", listed(&faults)));
     if failed > 0 {
-        say(format_args!("{failed} of {count} histories fail"));
+        print_line(format_args!("{failed} of {count} histories fail"));
         return ExitCode::FAILURE;
     }
-    say(match (requests, args.twin) {
-        (0, _) => "nothing was run",
-        (_, true) => "what a store without a memory loses is found",
-        (_, false) => "nothing that was answered is lost",
+    print_line(match (requests, args.twin) {
+        (0, _) => "no run was possible",
+        (_, true) => "the checker detected the lost writes",
+        (_, false) => "no acknowledged write was lost",
     });
     ExitCode::SUCCESS
 }
@@ -262,7 +271,7 @@ fn listed(faults: &BTreeMap<String, u64>) -> String {
 fn row(fault: &Fault, form: Form, report: &Report) -> String {
     let Report { requests, unanswered, silence, served, complaints } = report;
     let served = served.map_or_else(|| "-".to_owned(), |served| served.as_millis().to_string());
-    let verdict = if complaints.is_empty() { "right" } else { "WRONG" };
+    let verdict = if complaints.is_empty() { "correct" } else { "VIOLATED" };
     format!(
         "{:<16} {:<10} {requests:>8} {unanswered:>10} {:>12} {served:>13}  {verdict}",
         fault.name,
@@ -271,8 +280,8 @@ fn row(fault: &Fault, form: Form, report: &Report) -> String {
     )
 }
 
-/// Prints a line, at once.
-fn say(line: impl std::fmt::Display) {
+/// Prints a line without buffering.
+fn print_line(line: impl std::fmt::Display) {
     // A closed output does not change the exit code.
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());

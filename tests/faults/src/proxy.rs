@@ -1,4 +1,4 @@
-//! A TCP proxy that can cut off the peer behind it.
+//! A TCP proxy that can interrupt connections.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,26 +8,26 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Bytes under way in one direction of a connection.
+/// Size of the buffer for each direction of a connection.
 const BUFFER: usize = 64 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Open,
-    /// Connections are closed, and new ones as soon as they are made.
+    /// Connections are closed, and new ones are closed immediately.
     Closed,
-    /// Nothing passes and nothing is closed. What was sent meanwhile arrives when it is open again, as over TCP.
+    /// Nothing is forwarded or closed. Bytes are delivered once the proxy opens again, as in TCP.
     Silent,
 }
 
-/// It ends when this is dropped.
+/// Dropping the proxy ends it.
 pub(crate) struct Proxy {
     port: u16,
     mode: watch::Sender<Mode>,
 }
 
 impl Proxy {
-    /// To this port of this machine.
+    /// Starts a proxy to this port of this machine.
     pub(crate) async fn start(target: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
@@ -50,7 +50,7 @@ async fn accept(listener: TcpListener, target: SocketAddr, mode: watch::Receiver
         let mut closed = mode.clone();
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            // Gone with its handle.
+            // The handle was dropped.
             _ = closed.wait_for(|_| false) => return,
         };
         let Ok((client, _)) = accepted else { continue };
@@ -73,7 +73,7 @@ async fn connect(client: TcpStream, target: SocketAddr, mut mode: watch::Receive
     }
 }
 
-/// Passes bytes on until one side ends, or the proxy is closed.
+/// Forwards bytes until one side or the proxy is closed.
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut mode: watch::Receiver<Mode>) {
     let mut buffer = vec![0; BUFFER];
     loop {
@@ -90,7 +90,7 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut mode: watch::
         };
         let Ok(length @ 1..) = read else { return };
         let Some(bytes) = buffer.get(..length) else { return };
-        // Bytes that were read as the proxy was switched waits as well.
+        // Bytes that were already read are delayed as well.
         match mode.wait_for(|mode| *mode != Mode::Silent).await.map(|mode| *mode) {
             Ok(Mode::Open) => {}
             _ => return,

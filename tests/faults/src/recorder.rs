@@ -11,14 +11,14 @@ use statestore_testkit::history::{
 };
 use tokio::time::Instant;
 
-/// Requests of one run; at this limit the run ends early, so that it does not use all memory.
+/// Maximum number of requests of a run. At this limit the run ends early, to bound its memory.
 pub(crate) const OPERATIONS_MAX: usize = 400_000;
 
-/// Tolerance of expiry times. Stores round to milliseconds, and their clocks are not
-/// that of the history. A takeover restarts leases in full.
+/// Tolerances of expiry times. Stores round to milliseconds, and their clocks differ from that of
+/// the history. A takeover restarts leases in full.
 const CLOCKS: Clocks<'static> = Clocks { early: 100, may_be_late: true, restarts: &[] };
 
-/// Clones write to one history.
+/// Records events. Clones write to one history.
 #[derive(Clone)]
 pub(crate) struct Recorder {
     begun: Instant,
@@ -69,7 +69,7 @@ impl Recorder {
         client: &str,
         key: &str,
         action: Action<Hlc>,
-        ask: impl Future<Output = Result<Outcome<Hlc>, Error>>,
+        request: impl Future<Output = Result<Outcome<Hlc>, Error>>,
     ) -> Outcome<Hlc> {
         let at = {
             let mut recorded = self.recorded();
@@ -84,7 +84,7 @@ impl Recorder {
             });
             recorded.history.operations.len() - 1
         };
-        let outcome = ask.await.unwrap_or_else(|error| {
+        let outcome = request.await.unwrap_or_else(|error| {
             if error.may_be_applied() { Outcome::Unknown } else { Outcome::Refused }
         });
         let mut recorded = self.recorded();

@@ -1,4 +1,4 @@
-//! One run: a cluster, its load, a fault, and what the checker says.
+//! One run: a cluster, its load, a fault, and the result of the checker.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,17 +14,17 @@ use tokio::time::{Instant, sleep};
 use crate::cluster::{Cluster, Form};
 use crate::faults::{Fault, inject};
 use crate::load::{self, GUARDED, KEPT, Load, PASSING};
+use crate::print_line;
 use crate::recorder::Recorder;
-use crate::say;
 use crate::store::Store;
 
 /// Time in which clients must be served again once the fault has ended.
-const MENDED: Duration = Duration::from_secs(20);
+const REPAIRED: Duration = Duration::from_secs(20);
 
-/// Complaints that are printed of one run.
+/// Maximum number of printed violations per run.
 pub(crate) const COMPLAINTS_MAX: usize = 12;
 
-/// Lines that are printed of each store of a run that fails.
+/// Maximum number of printed lines of each store of a failed run.
 const LINES_MAX: usize = 30;
 
 #[derive(Clone, Copy)]
@@ -41,12 +41,12 @@ pub(crate) struct Report {
     pub(crate) unanswered: usize,
     /// The longest time without a reply.
     pub(crate) silence: Duration,
-    /// From a fault to the end of the first request that was begun after it; the longest of several faults.
+    /// Time from a fault to the first reply to a later request; the maximum over several faults.
     pub(crate) served: Option<Duration>,
     pub(crate) complaints: Vec<String>,
 }
 
-/// Does it; `None` where etcd or mosquitto are missing, which is said.
+/// Runs one fault. Prints a note and returns `None` if etcd or mosquitto is missing.
 pub(crate) async fn run(
     program: &Path,
     fault: &Fault,
@@ -66,11 +66,11 @@ pub(crate) async fn run(
     let mut complaints: Vec<String> = ended.into_iter().collect();
     let until = recorder.now();
     complaints.extend(load.stop().await.err());
-    complaints.extend(calm(cluster.options("reader"), &load, &recorder).await);
+    complaints.extend(settle(cluster.options("reader"), &load, &recorder).await);
     complaints.extend(cluster.complaints());
     complaints.extend(recorder.check());
     if logs || (!complaints.is_empty() && form != Form::Twin) {
-        say(said(&cluster.stores, begun));
+        print_line(output(&cluster.stores, begun));
     }
     complaints.truncate(COMPLAINTS_MAX);
     Ok(Some(recorder.with_history(|history| Report {
@@ -82,7 +82,8 @@ pub(crate) async fn run(
     })))
 }
 
-/// Load alone for a while, then each step at a random moment, and load once it is mended; gives when they were.
+/// Injects the faults at random moments, with load before and after each. Returns the times of the
+/// faults.
 async fn faults(
     fault: &Fault,
     cluster: &mut Cluster,
@@ -101,22 +102,20 @@ async fn faults(
     Ok(faults)
 }
 
-/// Waits for a request that is begun after this time and answered.
+/// Waits for a reply to a request that was sent after this time.
 pub(crate) async fn is_served(recorder: &Recorder, after: Duration) -> Result<(), String> {
     let begun = Instant::now();
     while recorder.with_history(|history| served(history, after)).is_none() {
-        if begun.elapsed() > MENDED {
-            return Err(format!(
-                "no client is served within {MENDED:?} after the end of the fault"
-            ));
+        if begun.elapsed() > REPAIRED {
+            return Err(format!("no client was served within {REPAIRED:?} after the fault"));
         }
         sleep(Duration::from_millis(20)).await;
     }
     Ok(())
 }
 
-/// Reads every key after the last write, and waits until watches have reported the last change.
-pub(crate) async fn calm(options: Options, load: &Load, recorder: &Recorder) -> Vec<String> {
+/// Reads every key after the last write, and waits until the watches have reported the last change.
+pub(crate) async fn settle(options: Options, load: &Load, recorder: &Recorder) -> Vec<String> {
     let mut complaints = Vec::new();
     let store = match load::connect(options) {
         Ok(store) => store,
@@ -133,8 +132,8 @@ pub(crate) async fn calm(options: Options, load: &Load, recorder: &Recorder) -> 
         while let Outcome::Unknown | Outcome::Refused =
             load::get(&store, recorder, "reader", &key).await
         {
-            if begun.elapsed() > MENDED {
-                complaints.push(format!("{key} cannot be read, though everything is mended"));
+            if begun.elapsed() > REPAIRED {
+                complaints.push(format!("{key} cannot be read after the repair"));
                 return complaints;
             }
         }
@@ -142,13 +141,13 @@ pub(crate) async fn calm(options: Options, load: &Load, recorder: &Recorder) -> 
     store.shutdown().await;
     let begun = Instant::now();
     while !(load.watches() && recorder.with_history(are_live)) {
-        if begun.elapsed() > MENDED {
-            complaints.push(format!("a watch is not live {MENDED:?} after everything was mended"));
+        if begun.elapsed() > REPAIRED {
+            complaints.push(format!("a watch is not live {REPAIRED:?} after the repair"));
             break;
         }
         sleep(Duration::from_millis(20)).await;
     }
-    // For what is under way to watches.
+    // Notifications may still be in transit.
     sleep(Duration::from_millis(300)).await;
     complaints
 }
@@ -169,7 +168,7 @@ fn are_live(history: &History<Hlc>) -> bool {
     })
 }
 
-/// The longest time without an answer, up to here.
+/// The longest time without a reply, until this time.
 fn silence(history: &History<Hlc>, until: Duration) -> Duration {
     let answered = history
         .operations
@@ -196,11 +195,11 @@ fn served(history: &History<Hlc>, at: Duration) -> Option<Duration> {
     Some(Duration::from_millis(first.at).saturating_sub(at))
 }
 
-/// Output of the stores.
-pub(crate) fn said(stores: &[Store], begun: Instant) -> String {
+/// The last lines of the stores' output.
+pub(crate) fn output(stores: &[Store], begun: Instant) -> String {
     let mut text = String::new();
     for (number, store) in stores.iter().enumerate() {
-        let lines = store.said();
+        let lines = store.output();
         for line in lines.iter().skip(lines.len().saturating_sub(LINES_MAX)) {
             let at = line.at.saturating_duration_since(begun).as_secs_f64();
             let _ = writeln!(text, "    {at:7.3} store {number}: {}", line.text);

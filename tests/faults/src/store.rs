@@ -1,4 +1,4 @@
-//! Commands as processes, stores and proxies, and what they say.
+//! Stores and proxies as processes, with their output.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
-/// Lines that are kept of one store.
+/// Maximum number of lines that are stored for one process.
 const LINES_MAX: usize = 10_000;
 
 /// Returns the path of `statestore`: from `STATESTORE_BIN`, or built by cargo in the profile of this
@@ -45,36 +45,36 @@ fn path_or_build(name: &str, package: &str, features: &[&str]) -> Result<PathBuf
     Ok(target.join(folder).join(package))
 }
 
-#[expect(clippy::disallowed_methods, reason = "whoever runs the faults says on what")]
+#[expect(clippy::disallowed_methods, reason = "the caller selects the commands")]
 fn variable(name: &str) -> Option<OsString> {
     env::var_os(name)
 }
 
-/// A line that a store has said.
+/// A line of output.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) at: Instant,
     pub(crate) text: String,
 }
 
-/// A store, or a proxy; its process ends when this is dropped.
+/// A process: a store or a proxy. Dropping it ends the process.
 pub(crate) struct Store {
     program: PathBuf,
     arguments: Vec<String>,
     child: Option<Child>,
-    said: Arc<Mutex<Vec<Line>>>,
+    output: Arc<Mutex<Vec<Line>>>,
 }
 
 impl Store {
     /// Starts the command with these arguments.
     pub(crate) fn start(program: &Path, arguments: Vec<String>) -> Result<Self, String> {
         let program = program.to_owned();
-        let mut store = Self { program, arguments, child: None, said: Arc::default() };
+        let mut store = Self { program, arguments, child: None, output: Arc::default() };
         store.restart()?;
         Ok(store)
     }
 
-    /// Starts it, again.
+    /// Starts the process, for the first time or again.
     pub(crate) fn restart(&mut self) -> Result<(), String> {
         let mut command = Command::new(&self.program);
         // The environment of the caller must not change the result.
@@ -89,24 +89,24 @@ impl Store {
     }
 
     fn listen(&self, out: Option<impl Read + Send + 'static>) {
-        let said = Arc::clone(&self.said);
+        let output = Arc::clone(&self.output);
         thread::spawn(move || {
             for line in out.into_iter().flat_map(|out| BufReader::new(out).lines()) {
                 let Ok(line) = line else { return };
-                note(&said, line);
+                record(&output, line);
             }
         });
     }
 
-    pub(crate) fn said(&self) -> Vec<Line> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn output(&self) -> Vec<Line> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The epoch in which it takes itself for the leader.
-    pub(crate) fn leads(&self) -> Option<u64> {
+    /// The epoch in which the store reports that it leads.
+    pub(crate) fn leading_epoch(&self) -> Option<u64> {
         self.child.as_ref()?;
         let mut epoch = None;
-        for Line { text, .. } in self.said() {
+        for Line { text, .. } in self.output() {
             if let Some((_, rest)) = text.split_once("leading, in epoch ") {
                 epoch = rest.trim().parse().ok();
             } else if text.contains("standby") || text.starts_with(OURS) {
@@ -120,54 +120,50 @@ impl Store {
         self.child.is_some()
     }
 
-    /// Exit status, if it has ended without a kill.
+    /// The exit status, if the process has ended without a kill.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.as_mut()?.try_wait().ok()?
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        note(&self.said, format!("{OURS} signal {}", signal.as_raw()));
+        record(&self.output, format!("{OURS} signal {}", signal.as_raw()));
         let pid = self.child.as_ref().and_then(|child| i32::try_from(child.id()).ok());
         if let Some(pid) = pid.and_then(Pid::from_raw) {
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// Ends it as a crash would.
+    /// Kills the process, like a crash.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
-            note(&self.said, format!("{OURS} killed"));
+            record(&self.output, format!("{OURS} killed"));
         }
     }
 
-    /// Waits for the end of a store that was told to end.
+    /// Waits for the end of the process after a signal.
     pub(crate) async fn wait(&mut self, patience: Duration) -> Result<(), String> {
         let begun = Instant::now();
         while begun.elapsed() < patience {
             if let Some(status) = self.ended() {
                 self.child = None;
-                note(&self.said, format!("{OURS} ended"));
-                return if status.success() {
-                    Ok(())
-                } else {
-                    Err(format!("it ends with {status}"))
-                };
+                record(&self.output, format!("{OURS} ended"));
+                return if status.success() { Ok(()) } else { Err(format!("ended with {status}")) };
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        Err(format!("told to stop, it still runs after {patience:?}"))
+        Err(format!("still running {patience:?} after the signal to stop"))
     }
 }
 
-/// Prefix of lines that are not those of the store.
+/// Prefix of lines that do not come from the process.
 const OURS: &str = "--";
 
-fn note(said: &Mutex<Vec<Line>>, text: String) {
-    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-    if said.len() < LINES_MAX {
-        said.push(Line { at: Instant::now(), text });
+fn record(output: &Mutex<Vec<Line>>, text: String) {
+    let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+    if output.len() < LINES_MAX {
+        output.push(Line { at: Instant::now(), text });
     }
 }
 

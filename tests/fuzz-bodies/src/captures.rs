@@ -1,4 +1,4 @@
-//! Captures, and what is none.
+//! Captures, valid and damaged.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
@@ -14,16 +14,16 @@ use crate::machines::{StoreInput, StoreScript};
 
 /// Output of a store so far.
 #[derive(Default)]
-struct Given {
+struct Output {
     tokens: Vec<PublishToken>,
     batches: VecDeque<BatchId>,
     records: Vec<Record>,
     holds: bool,
 }
 
-impl Given {
+impl Output {
     fn take(&mut self, store: &mut CapturedStore, is_odd: bool) {
-        // Whether one record or all are taken makes a difference to the store.
+        // The store distinguishes polling one record from polling all records.
         let take = |store: &mut CapturedStore| match is_odd {
             true => store.poll_records_within(1),
             false => store.poll_records(),
@@ -48,7 +48,7 @@ impl Given {
     }
 }
 
-/// A capture of what the script does, and of a store that begins with what the one before has kept.
+/// Captures a run of the script, and a second store that restores the records of the first.
 fn record(data: &[u8], redaction: Option<[u8; 16]>) -> Vec<u8> {
     let script = StoreScript::parse(data);
     let is_odd = data.len() % 2 == 1;
@@ -57,28 +57,28 @@ fn record(data: &[u8], redaction: Option<[u8; 16]>) -> Vec<u8> {
         config.durable_keys(|key| key.len() % 2 == 1)
     };
     let mut store = CapturedStore::capturing(config(), redaction);
-    let mut given = Given::default();
+    let mut output = Output::default();
     for (now, op) in &script.ops {
         match op {
-            StoreInput::Ask(ask) => {
+            StoreInput::Request(ask) => {
                 _ = store.handle_publish(*now, &ask.incoming());
             }
-            op => play_op(&mut store, &mut given, *now, op),
+            op => play_op(&mut store, &mut output, *now, op),
         }
-        given.take(&mut store, is_odd);
+        output.take(&mut store, is_odd);
     }
     let mut capture = store.take_capture();
     let mut next = CapturedStore::capturing(config(), redaction);
     let now = script.ops.last().map_or_else(Now::default, |(now, _)| *now);
-    given.records.iter().for_each(|record| next.restore(now, record));
-    use_up(&mut next, now);
+    output.records.iter().for_each(|record| next.restore(now, record));
+    expire_all(&mut next, now);
     next.end_capture("all was done");
     capture.extend(next.take_capture());
     capture
 }
 
-/// Time passes that ends whatever ends.
-fn use_up(store: &mut CapturedStore, now: Now) {
+/// Advances time until everything has expired.
+fn expire_all(store: &mut CapturedStore, now: Now) {
     use statestore_proto::machine::{Input, Machine as _};
     let later = Now::new(
         Instant::from_millis(now.instant.as_millis() + 100_000),
@@ -86,26 +86,26 @@ fn use_up(store: &mut CapturedStore, now: Now) {
     );
     store.handle(later, Input::Connected { session_present: true });
     store.handle(later, Input::Timeout);
-    Given::default().take(store, false);
+    Output::default().take(store, false);
 }
 
-fn play_op(store: &mut CapturedStore, given: &mut Given, now: Now, op: &StoreInput) {
+fn play_op(store: &mut CapturedStore, output: &mut Output, now: Now, op: &StoreInput) {
     use statestore_proto::machine::{Input, Machine as _};
     match op {
-        StoreInput::Ask(_) => {}
+        StoreInput::Request(_) => {}
         StoreInput::Timer => store.handle(now, Input::Timeout),
         StoreInput::Gone(client) => store.handle(now, Input::ClientGone(client)),
         StoreInput::Published(age, reason) => {
-            if let Some(token) = given.tokens.iter().rev().nth(*age) {
+            if let Some(token) = output.tokens.iter().rev().nth(*age) {
                 store.handle(now, Input::Published(*token, *reason));
             }
         }
-        StoreInput::Hold(holds) => given.holds = *holds,
-        StoreInput::Persist => given.persist(store, 1),
+        StoreInput::Hold(holds) => output.holds = *holds,
+        StoreInput::Persist => output.persist(store, 1),
     }
 }
 
-/// Plays all of it.
+/// Replays all frames.
 fn play(capture: &[u8], replay: &mut Replay) -> (Vec<Difference>, Result<(), CaptureError>) {
     let (mut differences, mut rest) = (Vec::new(), capture);
     loop {
@@ -136,18 +136,18 @@ fn play_whole(capture: &[u8]) -> Played {
     replay.played()
 }
 
-/// A capture has no difference when it is played, with its values and with others in their place,
-/// however these were replaced; and damaged, it is played to where it can be.
+/// Oracle: a replayed capture shows no difference, with its values or redacted, whichever way it
+/// was redacted. A damaged capture is replayed as far as possible.
 ///
 /// # Panics
-/// When it does not hold.
+/// If the replay differs.
 pub fn captures(data: &[u8]) {
     let capture = record(data, None);
     let played = play_whole(&capture);
     assert_eq!(played.stores, 2);
     let redacted = record(data, Some([9; 16]));
-    // The answers that an earlier store left are found by the content of their requests, which is
-    // another then.
+    // The second store finds the replies of the first by the content of the requests, which
+    // redaction changes.
     let redacted_played = play_whole(&redacted);
     assert_eq!(redacted_played.messages, played.messages);
     let mut replay = Replay::redacting([9; 16]);
@@ -159,7 +159,7 @@ pub fn captures(data: &[u8]) {
     damaged(data, capture);
 }
 
-/// Bytes of the capture are others, in frames that say that they are whole.
+/// Damages bytes inside of frames, with matching checksums.
 fn damaged(data: &[u8], mut capture: Vec<u8>) {
     let mut hasher = DefaultHasher::new();
     hasher.write(data);

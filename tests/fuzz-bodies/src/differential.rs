@@ -1,7 +1,7 @@
-//! Against another implementation: `redis-protocol`, whose RESP3 decoder reads a superset of our
-//! grammar.
+//! Comparison with another implementation: `redis-protocol`, whose RESP3 decoder accepts a superset
+//! of this grammar.
 //!
-//! Where the two differ on purpose. *They* is `redis-protocol`.
+//! Intended differences. *They* is `redis-protocol`.
 //!
 //! | Input | They | We |
 //! |---|---|---|
@@ -10,13 +10,13 @@
 //! | lone CR or LF in a `+` or `-` line | accept | refuse |
 //! | attributes (`\|`) in front of a blob string | accept | refuse |
 //! | other frames, nested arrays | accept | refuse |
-//! | `-` line without `ERR` | accept | refuse, but for `-1`, an integer of the protocol page |
+//! | `-` line without `ERR` | accept | refuse, except `-1`, an integer of the specification |
 //! | `-ERR` line without CRLF | need more | accept |
 //! | `$-1` | refuse: the mark of a stream | accept as absent |
 //! | bytes after the message | leave them | refuse |
 //!
-//! Leading zeros are no difference: both accept them. Neither are `$?` and `*?`: streams are
-//! refused by their decoder of complete frames.
+//! Both accept leading zeros. Both refuse `$?` and `*?`: their decoder of complete frames refuses
+//! streams.
 
 use std::ops::Range;
 
@@ -24,22 +24,21 @@ use redis_protocol::resp3::decode::complete::decode_range;
 use redis_protocol::resp3::types::RangeFrame;
 use statestore_proto::resp::{Blobs, Frame, decode_array, decode_frame};
 
-/// Elements that are compared; longer arrays are compared by these and their number.
+/// Maximum number of elements that are compared. Of longer arrays, the number is compared too.
 const COMPARED: usize = 16;
 
-/// Markers of frames that hold frames. Their decoder recurses into those, and enough of them
-/// exhaust its stack.
+/// Markers of frames that contain frames. Their decoder recurses, and deep nesting exhausts its
+/// stack.
 const AGGREGATES: &[u8] = b"*~%|>";
 
-/// More than any input needs that we accept, and nothing for any stack.
+/// Greater than the depth of any input that this decoder accepts, and safe for any stack.
 const DEPTH_MAX: usize = 32;
 
-/// Oracle: what we read as an array or a reply frame, `redis-protocol` reads with the same content
-/// to the same end, and the other way round, apart from the differences in the table above, each of
-/// which must show.
+/// Oracle: `redis-protocol` decodes the same arrays and reply frames with the same content, except
+/// for the differences in the table above. Each of those must occur.
 pub fn differential(data: &[u8]) {
-    // No input nests deeper than it has markers. Aggregates inside of contents count too, which
-    // only skips inputs.
+    // The depth of an input is at most its number of markers. Markers inside of contents count too;
+    // this only skips more inputs.
     if data.iter().filter(|byte| AGGREGATES.contains(byte)).count() > DEPTH_MAX {
         return;
     }
@@ -61,7 +60,7 @@ fn check_array(data: &[u8], ours: Option<Blobs<'_, COMPARED>>, theirs: Option<&R
     assert_eq!(ours.as_slice(), contents);
 }
 
-/// Where the elements are, when the frame is a flat array of blob strings.
+/// The ranges of the elements, if the frame is a flat array of blob strings.
 fn blob_ranges(frame: &RangeFrame) -> Option<Vec<Range<usize>>> {
     let RangeFrame::Array { data, .. } = frame else { return None };
     let range = |element: &RangeFrame| match element {
@@ -71,10 +70,10 @@ fn blob_ranges(frame: &RangeFrame) -> Option<Vec<Range<usize>>> {
     data.iter().map(range).collect()
 }
 
-/// Returns whether everything around the contents is what our grammar demands.
+/// Returns whether everything around the contents matches the strict grammar.
 fn strict_array(data: &[u8], contents: &[Range<usize>]) -> bool {
     let first = contents.first().map_or(data.len(), |content| content.start);
-    // The line of the array itself ends where the line of the first element begins.
+    // The header of the array ends at the header of the first element.
     let Some(line) = data[..first].iter().position(|byte| *byte == b'\n') else { return false };
     let mut at = line + 1;
     is_header(&data[..at], b'*')
@@ -85,7 +84,7 @@ fn strict_array(data: &[u8], contents: &[Range<usize>]) -> bool {
         })
 }
 
-/// Returns whether the blob string that begins at `at` is its length, this content and CRLF.
+/// Returns whether the blob string at `at` consists of its length, this content and CRLF.
 fn strict_blob(data: &[u8], at: usize, content: &Range<usize>) -> bool {
     is_header(&data[at..content.start], b'$') && data[content.end..].starts_with(b"\r\n")
 }
@@ -98,7 +97,7 @@ fn is_header(line: &[u8], marker: u8) -> bool {
 fn check_frame(data: &[u8], ours: Option<Frame<&[u8]>>, theirs: Option<&RangeFrame>) {
     let one_line = |text: &[u8]| !text.contains(&b'\r') && !text.contains(&b'\n');
     let expected = match theirs {
-        // Attributes in front move the content away from where the frame begins.
+        // Attributes before the frame move the content away from its usual offset.
         Some(RangeFrame::SimpleString { data: (1, end), .. }) => {
             Some(&data[1..*end]).filter(|text| one_line(text)).map(Frame::Simple)
         }
@@ -120,7 +119,7 @@ fn check_frame(data: &[u8], ours: Option<Frame<&[u8]>>, theirs: Option<&RangeFra
     assert_eq!(ours, expected);
 }
 
-/// The frame of a `-` line without marker and end.
+/// Parses a `-` line without its marker and its end.
 fn error_frame(line: &[u8]) -> Option<Frame<&[u8]>> {
     if line == b"1" {
         return Some(Frame::Integer(-1));
@@ -138,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strictness() {
+    fn strict_forms_are_accepted_and_others_refused() {
         let (data, content) = (b"*1\r\n$1\r\na\r\n".as_slice(), 8..9);
         assert!(strict_array(data, std::slice::from_ref(&content)));
         assert!(!strict_array(b"*1\r\n$1\r\na__", std::slice::from_ref(&content)));
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn error_lines() {
+    fn error_lines_are_parsed_and_others_refused() {
         assert_eq!(error_frame(b"ERR a b"), Some(Frame::Error(b"a b".as_slice())));
         assert_eq!(error_frame(b"ERR:"), Some(Frame::Error(b"".as_slice())));
         assert_eq!(error_frame(b"1"), Some(Frame::Integer(-1)));

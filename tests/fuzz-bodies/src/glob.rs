@@ -1,18 +1,18 @@
-//! Patterns of keys.
+//! Patterns for keys.
 
 use std::ops::ControlFlow;
 
 use glob::Pattern as Other;
 use statestore_proto::glob::{Pattern, PatternErrorKind, Progress};
 
-/// The other implementation tries every choice of every star, so it gets few of them.
+/// The other implementation tries every choice for every star, so it gets only a few stars.
 const STARS_MAX: usize = 5;
 const LEN_MAX: usize = 96;
 
-/// Matches with so little work at a time; tells how many pieces that took too.
+/// Matches with a limited amount of work per call. Returns the result and the number of calls.
 ///
 /// # Panics
-/// When a piece does not get further, or stops before its work is done.
+/// If a call makes no progress, or stops before it has used its work.
 #[must_use]
 pub fn match_in_pieces(pattern: &Pattern<'_>, key: &[u8], each: usize) -> (bool, usize) {
     let (mut from, mut pieces) = (Progress::default(), 1);
@@ -28,14 +28,14 @@ pub fn match_in_pieces(pattern: &Pattern<'_>, key: &[u8], each: usize) -> (bool,
     }
 }
 
-/// Oracle: the crate `glob` accepts the same patterns and matches the same keys. The first line is
-/// the pattern, and what follows is the key.
+/// Oracle: the crate `glob` accepts the same patterns and matches the same keys. The first line of
+/// the input is the pattern, and the rest is the key.
 pub fn glob(data: &[u8]) {
     let at = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
     let (pattern, key) = (&data[..at], data.get(at + 1..).unwrap_or_default());
     let read = Pattern::new(pattern);
     let Ok(text) = std::str::from_utf8(pattern) else {
-        let read = read.expect("it has no errors");
+        let read = read.expect("a pattern that is not UTF-8 is accepted");
         assert!(read.matches_nothing() && !read.matches(key) && read.literal_prefix().is_empty());
         return;
     };
@@ -51,7 +51,7 @@ pub fn glob(data: &[u8]) {
     for each in [1, 7] {
         assert_eq!(match_in_pieces(&read, key, each).0, matches, "{text:?}");
     }
-    // Whatever it is told, it does not panic.
+    // No progress value causes a panic.
     let (at, of) = (data.len() / 3, data.first().copied().unwrap_or_default().into());
     _ = read.matches_within(key, Progress { pattern: at, key: of }, &mut 100);
     let prefix = read.literal_prefix();

@@ -1,7 +1,7 @@
-//! The clock: what it issues under any sequence of ticks, messages and jumps of the wall clock.
+//! The clock under any sequence of ticks, messages and jumps of the wall clock.
 //!
-//! An input is text, one operation a line, and the first byte of the line says which, so that a
-//! committed input keeps its meaning when operations are added:
+//! An input is text with one operation per line. The first byte of a line selects the operation, so
+//! a committed input keeps its meaning when operations are added:
 //!
 //! | Line | Operation |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | `+5`, `-5` | move the wall clock by milliseconds |
 //! | `d500` | set the drift bound, in microseconds |
 //!
-//! Other lines are skipped, a missing number is zero, and numbers stop at the greatest of 64 bits.
+//! Other lines are skipped. A missing number is zero, and numbers saturate at 64 bits.
 
 use core::time::Duration;
 
@@ -20,9 +20,9 @@ use statestore_proto::time::UnixTime;
 
 use statestore_testkit::reference::clock::{Clock, DRIFT_MAX, Drift, stamp};
 
-/// Oracle: the naive clock, the receive rule written out in 128 bits, predicts every value and
-/// every refusal; issued values strictly grow, exceed what was received, stay within the drift
-/// bound, and a refusal changes nothing.
+/// Oracle: a naive clock with 128-bit numbers predicts every value and every refusal. Issued values
+/// strictly grow, exceed received values, and stay within the drift limit. A refusal changes
+/// nothing.
 pub fn hlc_clock(data: &[u8]) {
     let mut run = Run {
         clock: HybridClock::new(NodeId::new("node").expect("a node id")),
@@ -63,7 +63,7 @@ impl Run {
     fn issue(&mut self, received: Option<(u64, u64)>) {
         let (before, now) = (self.clock.last().to_string(), UnixTime::from_millis(self.now));
         let last = self.clock.last().try_into_owned().expect("short enough");
-        // The greatest node id of all does not help a received value to stay ahead.
+        // Even the greatest node id does not put the received value ahead of the issued one.
         let node = NodeIdRef::new("\u{10ffff}").expect("a node id");
         let other =
             received.map(|(wall, counter)| HlcRef::new(UnixTime::from_millis(wall), counter, node));
@@ -85,13 +85,13 @@ impl Run {
                 assert_eq!(self.clock.last().to_string(), before, "a refusal changes nothing");
             }
             (_, expected) => {
-                panic!("{outcome:?} where the rule gives {expected:?}, after {before}")
+                panic!("{outcome:?} instead of {expected:?}, after {before}")
             }
         }
     }
 }
 
-/// The digits of `text`, whatever stands between them.
+/// The value of all digits in `text`; other bytes are skipped.
 fn saturating(text: &[u8]) -> u64 {
     text.iter().filter(|byte| byte.is_ascii_digit()).fold(0, |number: u64, digit| {
         number.saturating_mul(10).saturating_add(u64::from(digit - b'0'))
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_operations() {
+    fn saturating_reads_all_digits_and_saturates() {
         assert_eq!(
             (saturating(b""), saturating(b"x1y2"), saturating(&[b'9'; 30])),
             (0, 12, u64::MAX)

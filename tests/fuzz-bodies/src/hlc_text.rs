@@ -6,9 +6,9 @@ use statestore_proto::hlc::{Hlc, HlcRef, NodeIdError, ParseHlcError, ParseHlcErr
 
 use super::{check_writer, naive};
 
-/// Oracle: a naive second reading in 128 bits accepts the same texts with the same parts and names
-/// the same first fault; the bare form survives being read again; two values, one per line, compare
-/// like tuples of their parts.
+/// Oracle: a naive parser with 128-bit numbers accepts the same texts with the same parts, and
+/// reports the same first error. The bare form parses to the same value. Two values, one per line,
+/// compare like tuples of their parts.
 pub fn hlc_text(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (first, second) = text.split_once('\n').unwrap_or((&text, &text));
@@ -39,7 +39,7 @@ fn check_text(text: &str) -> Option<HlcRef<'_>> {
     Some(hlc)
 }
 
-/// What the order promises, for every pairing of owned and borrowed.
+/// Checks the order for every combination of owned and borrowed values.
 fn check_order(first: &HlcRef<'_>, second: &HlcRef<'_>) {
     let expected = key(first).cmp(&key(second));
     let [own_first, own_second]: [Hlc; 2] = [(*first).into(), (*second).into()];
@@ -63,8 +63,8 @@ fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// A reading by colons: everything before the first is the wall part, everything after the second
-/// is the node.
+/// Parses by colons: the part before the first is the wall time, the part after the second is the
+/// node.
 fn parse(text: &str) -> Result<(u64, u64, &str), ParseHlcError> {
     let colons: Vec<usize> = text.match_indices(':').map(|(at, _)| at).collect();
     let mut numbers = [0; 2];
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn naive_reading() {
+    fn naive_parser_reports_the_first_error() {
         assert_eq!(parse("001:02:n"), Ok((1, 2, "n")));
         assert_eq!(parse("18446744073709551615:0: é"), Ok((u64::MAX, 0, " é")));
         let fault = |text| parse(text).map_err(|error| (error.kind, error.at)).unwrap_err();

@@ -1,7 +1,7 @@
-//! Fuzz bodies as ordinary functions: any bytes in, a panic when the oracle is contradicted.
+//! Fuzz bodies as functions: they take any bytes, and panic if the oracle disagrees.
 //!
-//! Each body states its oracle in its first sentence. The targets below `fuzz/` call them in three
-//! lines, and the test `corpus` replays every committed input through them on stable.
+//! The documentation of each body begins with its oracle. The targets in `fuzz/` call the bodies,
+//! and the test `corpus` runs them on every committed input on stable Rust.
 
 mod captures;
 mod differential;
@@ -37,10 +37,10 @@ pub use topics::topics;
 
 pub use machines::{client_events, store_ops, world};
 
-/// Function that a target runs on each input.
+/// The function that a target runs on each input.
 pub type Body = fn(&[u8]);
 
-/// Every target: its name, which is also the name of its file and of its corpus, and its body.
+/// Every target: its name, which is also the name of its file and corpus, and its body.
 pub const TARGETS: [(&str, Body); 18] = [
     ("request", request),
     ("reply", reply),
@@ -62,11 +62,11 @@ pub const TARGETS: [(&str, Body); 18] = [
     ("captures", captures),
 ];
 
-/// Longest message whose every prefix is tried: the cost is quadratic.
+/// Longest message for which every prefix is tested: the cost is quadratic.
 const NEIGHBOURS_MAX: usize = 200;
 
-/// A writer announces exactly the bytes it writes, touches no other, and leaves a buffer alone that
-/// is too small.
+/// Checks that a writer announces its exact length, writes only that many bytes, and leaves a
+/// buffer unchanged that is too small.
 fn check_writer(
     announced: usize,
     written: &[u8],
@@ -85,7 +85,7 @@ fn check_writer(
     assert!(tight.iter().all(|byte| *byte == UNTOUCHED), "a refused write writes nothing");
 }
 
-/// A message is self-delimiting: no strict prefix of it is one, and nothing may follow it.
+/// Checks that a message delimits itself: none of its strict prefixes and extensions is accepted.
 fn check_neighbours(message: &[u8], accepts: impl Fn(&[u8]) -> bool) {
     if message.len() > NEIGHBOURS_MAX {
         return;

@@ -7,12 +7,12 @@ use statestore_proto::resp::{RespError, RespErrorKind, decode_array, decode_fram
 
 use super::{check_neighbours, check_writer, naive};
 
-/// Elements that the array decoder is asked to keep here: fewer than many inputs have.
+/// Number of elements that the array decoder retains here: fewer than many inputs contain.
 const KEPT: usize = 4;
 
-/// Oracle: a naive second reading accepts the same requests with the same meaning and refuses the
-/// others with the same answer, in both stands on case; what is accepted survives being written and
-/// read again, by the strict reader too.
+/// Oracle: a naive parser accepts the same requests with the same meaning, and refuses the others
+/// with the same error, in both modes of case. Accepted requests can be encoded and decoded again,
+/// also in strict mode.
 pub fn request(data: &[u8]) {
     check_array(data);
     let tolerant = Command::decode(data);
@@ -43,8 +43,8 @@ pub fn request(data: &[u8]) {
     );
 }
 
-/// Oracle: a naive second reading accepts the same replies with the same meaning for every kind of
-/// command, and what is accepted survives being written in either dialect and read again.
+/// Oracle: a naive parser accepts the same replies with the same meaning for every kind of request.
+/// Accepted replies can be encoded in either dialect and decoded again.
 pub fn reply(data: &[u8]) {
     let read = decode_frame(data);
     assert_eq!(read.ok(), naive::frame(data));
@@ -59,7 +59,7 @@ pub fn reply(data: &[u8]) {
     }
     for kind in RequestKind::ALL.iter().copied() {
         let read = Reply::decode(data, kind);
-        assert_eq!(read.ok(), naive::reply(data, kind), "as an answer to {kind:?}");
+        assert_eq!(read.ok(), naive::reply(data, kind), "as a reply to {kind:?}");
         match read {
             Ok(reply) => check_reply(&reply, kind),
             Err(error) => assert!(error.at <= data.len(), "{error} is outside of the payload"),
@@ -72,15 +72,15 @@ fn check_reply(reply: &Reply<&[u8]>, kind: RequestKind) {
         let written = reply.encode(dialect);
         check_writer(reply.encoded_len(dialect), &written, |out| reply.encode_into(dialect, out));
         assert_eq!(Reply::decode(&written, kind), Ok(*reply), "{dialect:?}");
-        // An error is read without its end too, so some of its prefixes are errors themselves.
+        // An error is also accepted without its end, so some of its prefixes are errors too.
         if !matches!(reply, Reply::Error(_)) {
             check_neighbours(&written, |bytes| Reply::decode(bytes, kind).is_ok());
         }
     }
 }
 
-/// Oracle: a naive second reading accepts the same notifications with the same meaning, and what is
-/// accepted survives being written in either dialect and read again.
+/// Oracle: a naive parser accepts the same notifications with the same meaning. Accepted
+/// notifications can be encoded in either dialect and decoded again.
 pub fn notification(data: &[u8]) {
     check_array(data);
     let read = Notification::decode(data);
@@ -104,8 +104,8 @@ pub fn notification(data: &[u8]) {
     }
 }
 
-/// The array decoder and the naive reading agree, also on what the decoder counts without keeping
-/// it.
+/// Checks that the array decoder and the naive parser agree, also about elements that are only
+/// counted.
 fn check_array(data: &[u8]) {
     let expected = naive::array(data);
     match decode_array::<KEPT>(data) {
@@ -121,13 +121,13 @@ fn check_array(data: &[u8]) {
     }
 }
 
-/// An error stands on a byte of the payload; only what is missing stands behind the last one.
+/// Checks the offset of an error: inside of the payload, or at its end if bytes are missing.
 fn check_resp_error(error: RespError, data: &[u8]) {
     assert!(error.at <= data.len(), "{error} is outside of the payload");
     assert_eq!(error.kind == RespErrorKind::UnexpectedEnd, error.at == data.len(), "{error}");
 }
 
-/// No other bytes of the grammar have these elements and are as short.
+/// Checks that the encoding is the canonical one.
 fn check_canonical(written: &[u8]) {
     let elements = naive::array(written).expect("what is written is an array");
     assert_eq!(naive::write_array(&elements), written);

@@ -1,8 +1,8 @@
-//! The broker as a machine against a naive one.
+//! Comparison of the broker with a naive broker.
 
-mod deliveries;
 mod end;
 mod naive;
+mod receive;
 mod run;
 mod wire;
 
@@ -23,16 +23,16 @@ use statestore_testkit::machines::{Args, Reader};
 
 use naive::{Sent, Subscribed};
 use run::{Run, Slot};
-use wire::Heard;
+use wire::Received;
 
 alphabet! {
     /// An operation on a broker.
     pub enum BrokerOp {
-        /// A connection comes.
+        /// A connection is accepted.
         Accept = b'A', 4;
         /// A CONNECT.
-        Hello = b'H', 6;
-        /// A login is answered.
+        Connect = b'H', 6;
+        /// A login succeeds or fails.
         Login = b'L', 3;
         /// A SUBSCRIBE.
         Subscribe = b'S', 8;
@@ -40,43 +40,43 @@ alphabet! {
         Unsubscribe = b'U', 2;
         /// A PUBLISH.
         Publish = b'P', 16;
-        /// Requests for the host, in one piece.
+        /// Several requests for the host in one write.
         Burst = b'B', 3;
-        /// What a connection has is read, some of it.
+        /// Reads some of the output of a connection.
         Read = b'R', 8;
-        /// What was read is acknowledged, some of it.
+        /// Acknowledges some of the packets that a connection has read.
         Acknowledge = b'K', 8;
-        /// Those who are woken read.
+        /// Reads from the connections that the broker wakes.
         Wakes = b'W', 3;
-        /// A connection is gone.
+        /// A connection closes.
         Close = b'X', 2;
         /// A DISCONNECT.
-        Goodbye = b'G', 1;
-        /// Bytes that follow, as they are.
+        SendDisconnect = b'G', 1;
+        /// Raw bytes arrive.
         Raw = b'w', 1;
-        /// A client in the process attaches.
+        /// A local client attaches.
         Attach = b'a', 2;
-        /// It subscribes.
+        /// A local client subscribes.
         SubscribeLocal = b's', 2;
-        /// It publishes.
+        /// A local client publishes.
         PublishLocal = b'p', 3;
-        /// It takes what it is sent.
+        /// A local client polls its events.
         PollLocal = b'r', 3;
-        /// It detaches.
+        /// A local client detaches.
         Detach = b'd', 1;
-        /// The host attaches, or attaches anew.
+        /// The host attaches, for the first time or again.
         AttachHost = b'h', 1;
-        /// It takes what it is sent.
+        /// The host polls its events.
         PollHost = b'o', 4;
-        /// It publishes.
+        /// The host publishes.
         PublishHost = b'O', 2;
-        /// It delivers to one client.
+        /// The host delivers a message to one client.
         Deliver = b'D', 4;
-        /// It detaches.
+        /// The host detaches.
         DetachHost = b'e', 1;
-        /// A client is disconnected by its host.
+        /// The host disconnects a client.
         Disconnect = b'k', 1;
-        /// Time passes.
+        /// Advances time.
         Pass = b'T', 3;
     }
 }
@@ -90,7 +90,7 @@ const QOS: [Qos; 3] = [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce];
 const REPLAYS: [RetainHandling; 3] =
     [RetainHandling::Always, RetainHandling::IfNew, RetainHandling::Never];
 
-/// What is for the host reaches nobody else.
+/// Only the host receives topics of the host.
 struct OnlyHost;
 
 impl Acl for OnlyHost {
@@ -127,23 +127,23 @@ fn packet_id(id: u8) -> NonZeroU16 {
     NonZeroU16::new(u16::from(id % 8) + 1).expect("not zero")
 }
 
-/// A broker does what a naive one does, whatever is written to it: messages reach whom they are
-/// for, once and in order, or the session was ended; whatever is written to a client is a packet
-/// that it may be sent; no more is held than may be, and all is given back.
+/// Oracle: the broker behaves like a naive broker on any input. Messages reach their recipients
+/// once and in order, unless their session ended. Each packet to a client is legal at that time.
+/// Memory stays within its limits, and is freed at the end.
 ///
 /// # Panics
-/// When it does not.
+/// If the broker differs.
 pub fn mqtt_broker(data: &[u8]) {
     let ([flags, start], mut reader) = Reader::<BrokerOp>::new::<2>(data);
     let mut config = Config { acl: std::sync::Arc::new(OnlyHost), ..Config::default() };
-    // What is sent is looked at, at once.
+    // Sent messages are checked immediately.
     config.limits.slow_start = Duration::ZERO;
     let is_small = flags & 1 != 0;
     if is_small {
         small(&mut config.limits);
     }
     config.requires_login = flags & 2 != 0;
-    // Some begin near the end of time.
+    // Some inputs begin near the end of time.
     let now = if flags & 12 == 12 { Duration::MAX } else { Duration::from_secs(1_000) };
     let now = now.saturating_sub(Duration::from_secs(start.into()));
     let mut run = Run::new(config, is_small, now);
@@ -160,7 +160,7 @@ impl Run {
         let at = usize::from(a) % self.slots.len();
         match op {
             BrokerOp::Accept => self.accept(at, b),
-            BrokerOp::Hello => self.hello(at, args),
+            BrokerOp::Connect => self.send_connect(at, args),
             BrokerOp::Login => self.login(a, b),
             BrokerOp::Subscribe => self.subscribe(at, args),
             BrokerOp::Unsubscribe => self.unsubscribe(at, args),
@@ -172,7 +172,7 @@ impl Run {
             BrokerOp::Acknowledge => self.acknowledge(at, usize::from(b)),
             BrokerOp::Wakes => self.wakes(a % 2 == 0),
             BrokerOp::Close => self.close(at),
-            BrokerOp::Goodbye => self.goodbye(at, b),
+            BrokerOp::SendDisconnect => self.send_disconnect(at, b),
             BrokerOp::Raw => self.raw(at, raw),
             BrokerOp::Attach => self.attach(a),
             BrokerOp::SubscribeLocal => self.subscribe_local(args),
@@ -208,12 +208,12 @@ impl Run {
         let (closing, open): (Vec<&Slot>, Vec<&Slot>) =
             self.slots.iter().flatten().partition(|slot| self.broker.is_closing(slot.id));
         let max = self.limits.pending_connections;
-        assert!(accepted.is_ok() || closing.len() >= max, "refused beside {}", closing.len());
-        let silent = open.iter().filter(|slot| slot.hello.is_none() && !slot.is_wild).count();
+        assert!(accepted.is_ok() || closing.len() >= max, "refused, {} are closing", closing.len());
+        let silent = open.iter().filter(|slot| slot.fields.is_none() && !slot.is_unchecked).count();
         assert!(silent <= max, "{silent} connections without a CONNECT");
     }
 
-    fn hello(&mut self, at: usize, [_, name, flags, c, d]: Args) {
+    fn send_connect(&mut self, at: usize, [_, name, flags, c, d]: Args) {
         let name = pick(&NAMES, name);
         let clean_start = flags & 1 != 0;
         let receive_maximum = u16::from(c % 5) + 1;
@@ -248,7 +248,7 @@ impl Run {
         if will.is_some_and(|will| will.retain) {
             self.is_tainted = true;
         }
-        let hello = run::Hello {
+        let fields = run::ConnectFields {
             name,
             clean_start,
             expiry: Duration::from_secs(expiry.into()),
@@ -256,11 +256,11 @@ impl Run {
             packet_bytes: packet_bytes.map_or(usize::MAX, |bytes| bytes as usize),
             alias_max,
         };
-        self.connect(at, &Packet::Connect(connect), hello);
+        self.connect(at, &Packet::Connect(connect), fields);
     }
 
     fn subscribe(&mut self, at: usize, [_, filter, flags, id, d]: Args) {
-        let Some(name) = self.neat(at) else { return };
+        let Some(name) = self.ready_client(at) else { return };
         let filter = pick(&FILTERS, filter);
         let options = SubscriptionOptions {
             qos: pick(&QOS, flags),
@@ -274,26 +274,26 @@ impl Run {
         let subscriptions = Subscriptions::new(&subscriptions);
         let packet =
             Subscribe { id: packet_id(d), properties: properties.as_slice(), subscriptions };
-        // What it means may come with the SUBACK.
+        // Messages for the new subscription may arrive together with the SUBACK.
         self.naive.session(name).filters.insert(filter);
-        let Some(heard) = self.ask(at, &Packet::Subscribe(packet)) else { return };
-        let granted = heard.iter().rev().find_map(|heard| match heard {
-            Heard::SubAck(reasons) => Some(reasons.clone()),
+        let Some(received) = self.write_and_read(at, &Packet::Subscribe(packet)) else { return };
+        let granted = received.iter().rev().find_map(|received| match received {
+            Received::SubAck(reasons) => Some(reasons.clone()),
             _ => None,
         });
         match granted.as_deref() {
             Some([code]) if !Reason(*code).is_error() => {
                 assert_eq!(*code, options.qos as u8);
-                self.subscribed(name, filter, &options, id);
+                self.model_subscribe(name, filter, &options, id);
             }
             Some([_]) => assert!(self.is_small, "{filter} is refused"),
-            // What is too large for the client is not told; what came of it nobody knows.
-            None => self.give_up(name),
+            // A SUBACK that is too large for the client is not sent, so the result is unknown.
+            None => self.stop_checking(name),
             other => panic!("one filter, {other:?}"),
         }
     }
 
-    fn subscribed(
+    fn model_subscribe(
         &mut self,
         name: &'static str,
         filter: &'static str,
@@ -317,20 +317,25 @@ impl Run {
     }
 
     fn unsubscribe(&mut self, at: usize, [_, filter, _, _, d]: Args) {
-        let Some(name) = self.neat(at) else { return };
+        let Some(name) = self.ready_client(at) else { return };
         let filter = pick(&FILTERS, filter);
         let filters = [filter];
         let packet =
             Unsubscribe { id: packet_id(d), properties: &[][..], filters: Filters::new(&filters) };
-        let Some(heard) = self.ask(at, &Packet::Unsubscribe(packet)) else { return };
+        let Some(received) = self.write_and_read(at, &Packet::Unsubscribe(packet)) else { return };
         let was_there = self.naive.unsubscribe(name, filter);
         let reason = if was_there { Reason::SUCCESS } else { Reason::NO_SUBSCRIPTION_EXISTED };
-        let told = heard.iter().any(|heard| *heard == Heard::UnsubAck(vec![reason.0]));
-        assert!(told || self.naive.session(name).packet_bytes < 10 || self.is_wild(name));
+        let is_acknowledged =
+            received.iter().any(|received| *received == Received::UnsubAck(vec![reason.0]));
+        assert!(
+            is_acknowledged
+                || self.naive.session(name).packet_bytes < 10
+                || self.is_unchecked(name)
+        );
     }
 
     fn publish(&mut self, at: usize, [_, topic, flags, len, d]: Args) {
-        let Some(name) = self.neat(at) else { return };
+        let Some(name) = self.ready_client(at) else { return };
         let topic = pick(&TOPICS, topic);
         let sent = self.message(Some(name), topic, flags, len, d);
         let payload = self.payload(&sent, len);
@@ -349,7 +354,7 @@ impl Run {
         self.publish_as(at, name, &packet, &sent, clears);
     }
 
-    /// A message, numbered.
+    /// Creates a message with the next number.
     fn message(
         &mut self,
         sender: Option<&'static str>,
@@ -371,7 +376,7 @@ impl Run {
         }
     }
 
-    fn goodbye(&mut self, at: usize, reason: u8) {
+    fn send_disconnect(&mut self, at: usize, reason: u8) {
         let reason = if reason.is_multiple_of(2) { Reason::SUCCESS } else { Reason(0x04) };
         let notice = Notice { reason, properties: &[][..] };
         if self.write(at, &Packet::Disconnect(notice), 0) {

@@ -1,25 +1,25 @@
-//! The codec of `statestore-mqtt` against that of another library, `mqttbytes`.
+//! Comparison of the codec of `statestore-mqtt` with the library `mqttbytes`.
 //!
-//! What both decode says the same. Where they differ on purpose, *they* being `mqttbytes`:
+//! Packets that both decode have equal fields. Intended differences; *they* is `mqttbytes`:
 //!
 //! | Input | They | We |
 //! |---|---|---|
-//! | AUTH | have no such packet | accept |
-//! | DISCONNECT of less than two bytes behind its length | refuse | accept (section 3.14.2) |
+//! | AUTH | unknown packet | accept |
+//! | DISCONNECT with less than two bytes after its length | refuse | accept (section 3.14.2) |
 //! | DISCONNECT with 0x8c | refuse | accept (table 2-6) |
 //! | a password that is not UTF-8 | refuse | accept (section 3.1.3.6) |
-//! | properties behind a subscription identifier | count its own byte twice, and take the end of them for something else | read them |
-//! | flags of the fixed header, or of a CONNACK, that are reserved; DUP at QoS 0; reserved options | accept | refuse |
-//! | lengths of more bytes than they need | accept | refuse |
-//! | properties that go on beyond their length; bytes behind the last field | accept | refuse |
-//! | NUL in a text; topics and filters that can be none; No Local with a share | accept | refuse |
-//! | a property twice, or with a value that is not allowed, or without the one that it needs | accept | refuse |
-//! | a packet identifier of zero outside of a PUBLISH; subscriptions to nothing | accept | refuse |
+//! | properties after a subscription identifier | count one byte twice, misread the rest | accept |
+//! | reserved flags or options; DUP at QoS 0 | accept | refuse |
+//! | overlong lengths | accept | refuse |
+//! | properties beyond their length; bytes after the last field | accept | refuse |
+//! | NUL in a text; invalid topics and filters; No Local with a share | accept | refuse |
+//! | a duplicate or invalid property, or one without a required other | accept | refuse |
+//! | a packet identifier of zero except in a PUBLISH; SUBSCRIBE without filters | accept | refuse |
 //! | CONNECT of MQTT 3.1.1 | accept | refuse |
 //!
 //! UNSUBSCRIBE is not compared: their decoder prints each packet identifier.
 
-mod reference_codec;
+mod convert;
 
 use bytes::BytesMut;
 use mqttbytes::v5;
@@ -30,8 +30,8 @@ use statestore_mqtt::{Kind, Malformed, Reason, Unwritable};
 use super::check_neighbours;
 use statestore_testkit::wire::mqtt_text::{show, show_sorted};
 
-/// Oracle: `mqttbytes`, apart from the table above; and what is read can be written, and says the
-/// same again.
+/// Oracle: `mqttbytes` decodes the same packets, except for the table above. Decoded packets can be
+/// encoded, and decode to the same fields.
 pub fn mqtt_packet(data: &[u8]) {
     let ours = Packet::decode(data);
     check_header(data, &ours);
@@ -39,26 +39,30 @@ pub fn mqtt_packet(data: &[u8]) {
         check_writer(data, packet);
         check_neighbours(data, |bytes| Packet::decode(bytes).is_ok());
     }
-    // Another version of MQTT, or one that prints.
+    // Their decoder cannot be compared for an empty input or UNSUBSCRIBE.
     if data.first().is_none_or(|first| first >> 4 == Kind::Unsubscribe as u8) {
         return;
     }
     let theirs = v5::read(&mut BytesMut::from(data), usize::MAX);
     match (ours, theirs) {
-        (Ok(packet), _) if loses_them(packet) => {}
-        (Err(_), Ok(other)) if reference_codec::may_be_lost(&other) => {}
+        (Ok(packet), _) if is_misread_by_them(packet) => {}
+        (Err(_), Ok(other)) if convert::may_be_misread(&other) => {}
         (Ok(packet), Ok(other)) => {
-            assert_eq!(show_sorted(&comparable(packet)), reference_codec::show(&other));
+            assert_eq!(show_sorted(&comparable(packet)), convert::show(&other));
         }
         (Ok(packet), Err(error)) => {
-            assert!(is_beyond_them(data, &packet), "they refuse it as {error}: {}", show(&packet));
+            assert!(
+                is_unknown_to_them(data, &packet),
+                "they refuse it as {error}: {}",
+                show(&packet)
+            );
         }
-        (Err(error), Ok(_)) => assert!(is_lost_on_them(error), "they accept what is {error}"),
+        (Err(error), Ok(_)) => assert!(is_rule_they_lack(error), "they accept what is {error}"),
         (Err(_), Err(_)) => {}
     }
 }
 
-/// A header is known as soon as it is there, and says what decoding says.
+/// Checks that the header is available as soon as its bytes are, and agrees with the decoder.
 fn check_header(data: &[u8], ours: &Result<Packet<'_>, Malformed>) {
     let header = Header::read(data, usize::MAX);
     match (header, ours) {
@@ -81,17 +85,17 @@ fn check_header(data: &[u8], ours: &Result<Packet<'_>, Malformed>) {
     }
 }
 
-/// It is written in as many bytes as were announced, never more than it came in, and says the same
-/// then. The reason of a DISCONNECT alone is written with one more: the length of its properties.
+/// Checks that encoding has the announced length, is not longer than the input, and decodes to the
+/// same packet. A DISCONNECT with only a reason gets one more byte: the length of its properties.
 fn check_writer(data: &[u8], packet: &Packet<'_>) {
     const UNTOUCHED: u8 = 0xa5;
-    let len = packet.encoded_len().expect("it was read");
+    let len = packet.encoded_len().expect("a decoded packet");
     let is_reason_alone = matches!(packet, Packet::Disconnect(_)) && data.len() == 3;
     assert!(len <= data.len() + usize::from(is_reason_alone));
     let mut bytes = vec![UNTOUCHED; len + 3];
     assert_eq!(packet.encode_into(&mut bytes), Ok(len));
     assert_eq!(bytes.split_off(len), [UNTOUCHED; 3]);
-    let again = Packet::decode(&bytes).expect("it was written");
+    let again = Packet::decode(&bytes).expect("an encoded packet");
     assert_eq!(show(&again), show(packet));
     let mut twice = BytesMut::new();
     assert_eq!(again.encode(&mut twice), Ok(len));
@@ -101,7 +105,7 @@ fn check_writer(data: &[u8], packet: &Packet<'_>) {
     assert!(tight.iter().all(|byte| *byte == UNTOUCHED));
 }
 
-/// To them an empty user name or password is none.
+/// Treats an empty user name or password as absent, as they do.
 fn comparable(mut packet: Packet<'_>) -> Packet<'_> {
     if let Packet::Connect(connect) = &mut packet {
         connect.user_name = connect.user_name.filter(|name| !name.is_empty());
@@ -110,10 +114,8 @@ fn comparable(mut packet: Packet<'_>) -> Packet<'_> {
     packet
 }
 
-/// Returns whether they lose count of its properties: after a subscription identifier, unless it is
-/// the
-/// last.
-fn loses_them(packet: Packet<'_>) -> bool {
+/// Returns whether they misread the properties: a property follows a subscription identifier.
+fn is_misread_by_them(packet: Packet<'_>) -> bool {
     let (Packet::Publish(Publish { properties, .. })
     | Packet::Subscribe(Subscribe { properties, .. })) = packet
     else {
@@ -124,8 +126,8 @@ fn loses_them(packet: Packet<'_>) -> bool {
     behind.nth(1).is_some()
 }
 
-/// Returns whether they refuse this packet without a reason.
-fn is_beyond_them(data: &[u8], packet: &Packet<'_>) -> bool {
+/// Returns whether they refuse this packet, although it is valid.
+fn is_unknown_to_them(data: &[u8], packet: &Packet<'_>) -> bool {
     match packet {
         Packet::Auth(_) => true,
         Packet::Disconnect(disconnect) => {
@@ -138,9 +140,9 @@ fn is_beyond_them(data: &[u8], packet: &Packet<'_>) -> bool {
     }
 }
 
-/// Returns whether this is a rule that they do not have. What is not here both refuse: unknown and
+/// Returns whether they lack this rule. Both refuse the errors that are not listed: unknown and
 /// misplaced properties, and reason codes of other packets.
-const fn is_lost_on_them(error: Malformed) -> bool {
+const fn is_rule_they_lack(error: Malformed) -> bool {
     match error {
         Malformed::First(_)
         | Malformed::Flags(_)
@@ -170,9 +172,9 @@ const fn is_lost_on_them(error: Malformed) -> bool {
 mod tests {
     use super::*;
 
-    /// Both read what both can, so that nothing is compared in vain.
+    /// Checks that both decode packets of each kind, so that the comparison is not empty.
     #[test]
-    fn they_read_packets_of_each_kind() {
+    fn both_decoders_accept_a_packet_of_each_kind() {
         for packet in [
             "10 0004 4d515454 05 c2 001e 00 0001 63 0001 75 0001 70",
             "20 00 00 03 21 0001",
@@ -192,7 +194,7 @@ mod tests {
             bytes.insert(1, u8::try_from(bytes.len() - 1).unwrap());
             let ours = Packet::decode(&bytes).unwrap();
             let other = v5::read(&mut BytesMut::from(&bytes[..]), usize::MAX).unwrap();
-            assert_eq!(show_sorted(&comparable(ours)), reference_codec::show(&other));
+            assert_eq!(show_sorted(&comparable(ours)), convert::show(&other));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The client session as a machine against a naive server.
+//! Comparison of the client session with a naive server.
 
 mod peer;
 mod run;
@@ -39,18 +39,18 @@ alphabet! {
         Close = b'X', 3;
         /// The caller disconnects.
         Disconnect = b'G', 1;
-        /// The server sends bytes that follow, as they are.
+        /// Raw bytes arrive from the server.
         Raw = b'w', 1;
     }
 }
 
-/// A session does what a naive server and a caller's bookkeeping expect: every packet it writes may
-/// be written at that time; each accepted token ends once and with the server's reason; messages at
-/// QoS 2 are delivered once; memory is bounded; deadlines advance; and the same bytes, divided in
-/// any way, cause the same events and output.
+/// Oracle: a session behaves as a naive server and the state of its caller expect. Every packet is
+/// legal at its time. Each accepted token ends once, with the reason of the server. Messages at QoS
+/// 2 are delivered once. Memory is bounded, and deadlines advance. The same bytes cause the same
+/// events and output, however they are divided.
 ///
 /// # Panics
-/// When it does not.
+/// If the session differs.
 pub fn mqtt_session(data: &[u8]) {
     let ([flags, start], mut reader) = Reader::<SessionOp>::new::<2>(data);
     let mut run = Run::new(flags, start);

@@ -1,13 +1,13 @@
-//! A second reading of the wire grammar, so plain that it is unlikely to be wrong: an index that
-//! walks over the bytes, a `Vec` of elements, numbers in 128 bits. It shares neither code nor
-//! technique with the parser under test.
+//! A second parser for the grammar, simple enough to be trusted: an index that moves over the
+//! bytes, a `Vec` of elements, numbers with 128 bits. It shares neither code nor technique with the
+//! parser under test.
 
 use statestore_proto::message::{
     Command, Condition, Expiry, Notification, Operand, Refusal, Reply, RequestKind, ServiceError,
 };
 use statestore_proto::resp::Frame;
 
-/// The elements of a payload that is one flat array of blob strings and nothing else.
+/// The elements of a payload that is exactly one flat array of blob strings.
 pub(super) fn array(payload: &[u8]) -> Option<Vec<&[u8]>> {
     let mut at = 0;
     let count = number_line(payload, b'*', &mut at)?;
@@ -21,7 +21,7 @@ pub(super) fn array(payload: &[u8]) -> Option<Vec<&[u8]>> {
 /// The keys of a page, and its token.
 type Page<'a> = (Vec<&'a [u8]>, Option<&'a [u8]>);
 
-/// The page that a payload is, if it is one and nothing else.
+/// The page that a payload is, without further bytes.
 pub(super) fn page(payload: &[u8]) -> Option<Page<'_>> {
     let mut at = 0;
     let parts = number_line(payload, b'*', &mut at).filter(|parts| [1, 2].contains(parts))?;
@@ -34,7 +34,7 @@ pub(super) fn page(payload: &[u8]) -> Option<Page<'_>> {
     (at == payload.len()).then_some((keys, token))
 }
 
-/// The one canonical way to write these elements.
+/// Writes these elements in their canonical form.
 pub(super) fn write_array(elements: &[&[u8]]) -> Vec<u8> {
     let mut out = format!("*{}\r\n", elements.len()).into_bytes();
     for element in elements {
@@ -45,7 +45,7 @@ pub(super) fn write_array(elements: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// The frame that a payload is, if it is one and nothing else.
+/// The frame that a payload is, without further bytes.
 pub(super) fn frame(payload: &[u8]) -> Option<Frame<&[u8]>> {
     if payload == b"$-1\r\n" {
         return Some(Frame::Null);
@@ -66,7 +66,7 @@ pub(super) fn frame(payload: &[u8]) -> Option<Frame<&[u8]>> {
     }
 }
 
-/// What a payload asks for, or what a store answers because it cannot be read.
+/// The request of a payload, or the error with which a store refuses it.
 pub(super) fn request(payload: &[u8], upper_only: bool) -> Result<Command<&[u8]>, Refusal> {
     let spelled =
         |bytes: &[u8]| if upper_only { bytes.to_vec() } else { bytes.to_ascii_uppercase() };
@@ -98,7 +98,7 @@ pub(super) fn request(payload: &[u8], upper_only: bool) -> Result<Command<&[u8]>
     if key.is_empty() { Err(Refusal::EmptyKey) } else { Ok(command) }
 }
 
-/// The options of SET: the condition at most once, PX at most once, in any order.
+/// The options of SET: at most one condition and one PX, in any order.
 fn options<'a>(
     words: &[&'a [u8]],
     spelled: impl Fn(&[u8]) -> Vec<u8>,
@@ -132,7 +132,7 @@ fn options<'a>(
     Some((conditions.pop().unwrap_or_default(), expiries.pop()))
 }
 
-/// What a payload answers to a command of this kind, if it can.
+/// The reply of a payload to a request of this kind.
 pub(super) fn reply(payload: &[u8], kind: RequestKind) -> Option<Reply<&[u8]>> {
     let is = |kinds: &[RequestKind]| kinds.contains(&kind);
     let (get, set, del, vdel) =
@@ -151,7 +151,7 @@ pub(super) fn reply(payload: &[u8], kind: RequestKind) -> Option<Reply<&[u8]>> {
     }
 }
 
-/// The change that a payload tells of, if it does.
+/// The change in a notification.
 pub(super) fn notification(payload: &[u8]) -> Option<Notification<&[u8]>> {
     let elements = array(payload)?;
     let head = elements.get(..elements.len().min(3))?.join(&b' ');
@@ -162,8 +162,7 @@ pub(super) fn notification(payload: &[u8]) -> Option<Notification<&[u8]>> {
     }
 }
 
-/// Decimal digits, at least one. Saturates, which is as good as refusing: every limit is far below
-/// 128 bits.
+/// Decimal digits, at least one. Saturation is harmless: every limit is far below 128 bits.
 pub(super) fn number(digits: &[u8]) -> Option<u128> {
     if digits.is_empty() {
         return None;
@@ -178,7 +177,7 @@ pub(super) fn number(digits: &[u8]) -> Option<u128> {
     Some(number)
 }
 
-/// The blob string at `at`, which moves behind it.
+/// The blob string at `at`, which moves to its end.
 fn blob<'a>(payload: &'a [u8], at: &mut usize) -> Option<&'a [u8]> {
     let len = number_line(payload, b'$', at)?;
     let end = *at as u128 + len;
@@ -190,7 +189,7 @@ fn blob<'a>(payload: &'a [u8], at: &mut usize) -> Option<&'a [u8]> {
     (payload[*at - 2] == b'\r' && payload[*at - 1] == b'\n').then_some(content)
 }
 
-/// The number between `marker` and CRLF at `at`, which moves behind them.
+/// The number between `marker` and CRLF at `at`, which moves to their end.
 fn number_line(payload: &[u8], marker: u8, at: &mut usize) -> Option<u128> {
     if payload.get(*at) != Some(&marker) {
         return None;
@@ -204,8 +203,8 @@ fn number_line(payload: &[u8], marker: u8, at: &mut usize) -> Option<u128> {
         return None;
     }
     *at = to + 2;
-    // A number past 64 bits is as wrong as any other that the payload cannot hold, and cannot
-    // overflow the caller.
+    // A number that exceeds 64 bits cannot match any payload. Refusing it here prevents an overflow
+    // in the caller.
     number(&payload[from..to]).filter(|number| *number <= u128::from(u64::MAX))
 }
 
@@ -217,8 +216,8 @@ fn integer(text: &[u8]) -> Option<i64> {
     i64::try_from(sign * i128::try_from(number(digits)?).ok()?).ok()
 }
 
-/// `-ERR`, then nothing, or a blank and a line; a colon before the blank and the end of the line
-/// are optional.
+/// `-ERR`, then either nothing, or a blank and a line. The colon before the blank and the end of
+/// the line are optional.
 fn error_text(payload: &[u8]) -> Option<&[u8]> {
     let line = one_line(payload.strip_suffix(b"\r\n").unwrap_or(payload))?;
     let rest = line.strip_prefix(b"-ERR")?;
@@ -235,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrays() {
+    fn array_accepts_only_complete_arrays_of_blob_strings() {
         let two = b"*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n".as_slice();
         assert_eq!(array(two), Some(vec![b"GET".as_slice(), b"a\r\nb"]));
         assert_eq!(array(b"*0\r\n"), Some(vec![]));
@@ -262,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn frames() {
+    fn frame_parses_each_type_and_refuses_malformed_ones() {
         assert_eq!(frame(b"+OK\r\n"), Some(Frame::Simple(b"OK".as_slice())));
         assert_eq!(frame(b"$-1\r\n"), Some(Frame::Null));
         assert_eq!(frame(b"$0\r\n\r\n"), Some(Frame::Blob(b"".as_slice())));
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn requests() {
+    fn request_parses_options_and_reports_the_refusal() {
         let ask = |words: &[&str], upper| {
             let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
             request(&write_array(&words), upper).map(|command| command.map(<[u8]>::to_vec))
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_and_notifications() {
+    fn reply_fits_its_command_and_notification_has_an_exact_form() {
         assert_eq!(reply(b":0\r\n", RequestKind::Del), Some(Reply::NothingRemoved));
         assert_eq!(reply(b":0\r\n", RequestKind::Unwatch), Some(Reply::NotWatched));
         assert_eq!(reply(b":0\r\n", RequestKind::Get), None);

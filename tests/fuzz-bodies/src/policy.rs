@@ -1,19 +1,19 @@
 use statestore_policy::{Action, Policy, Principal};
 
-/// Any text is a policy or has a fault that is named with its line; what a policy decides and what
-/// rights it gives are the same, whoever asks and for whatever; and nothing is allowed to whom no
-/// rule names.
+/// Oracle: any text is either a policy, or has an error that is reported with its line. Decisions
+/// and rights are the same for every principal and object. A principal that no rule names is
+/// allowed nothing.
 ///
-/// The first line of the input says who asks for what, the rest is the document: `client id|user
-/// name|value of g|object`.
+/// The first line of the input contains the principal and the object, in the form `client id|user
+/// name|value of g|object`. The rest is the document.
 pub fn policy(data: &[u8]) {
     let Ok(text) = core::str::from_utf8(data) else { return };
     let (asked, document) = text.split_once('\n').unwrap_or(("", text));
     let policy = match Policy::parse(document) {
         Ok(policy) => policy,
         Err(error) => {
-            // Of YAML: a carriage return alone is a break too, and what is missing is missed behind
-            // the last one.
+            // In YAML, a lone carriage return is a line break too. A missing element is reported
+            // after the last line.
             let breaks = document.chars().filter(|char| matches!(char, '\n' | '\r')).count();
             assert!((1..=breaks + 2).contains(&error.line), "{error}");
             assert!(!error.path.is_empty() && !error.problem.is_empty(), "{error:?}");
@@ -28,7 +28,7 @@ pub fn policy(data: &[u8]) {
     let (client_id, user_name, group, object) = (part(), part(), part(), part());
     let attributes = [("g", group)];
     let principal = Principal { client_id, user_name: Some(user_name), attributes: &attributes };
-    let nobody = Principal::default();
+    let unnamed = Principal::default();
     for action in [
         Action::Connect,
         Action::Publish(object),
@@ -39,6 +39,6 @@ pub fn policy(data: &[u8]) {
     ] {
         let decision = policy.decide(&principal, &action);
         assert_eq!(decision.is_allowed(), policy.rights(&principal).allow(&action), "{decision}");
-        assert!(!policy.decide(&nobody, &action).is_allowed(), "nobody has a name");
+        assert!(!policy.decide(&unnamed, &action).is_allowed(), "no rule names this principal");
     }
 }

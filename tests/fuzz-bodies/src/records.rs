@@ -1,4 +1,4 @@
-//! Records as bytes.
+//! Records in their binary form.
 
 use std::hash::{DefaultHasher, Hasher};
 
@@ -7,13 +7,13 @@ use statestore_proto::store::{
 };
 use statestore_proto::time::{Instant, Now, UnixTime};
 
-/// Each list of records has one form: what is read is written as it was, and a snapshot of what was
-/// restored restores the same.
+/// Oracle: each list of records has exactly one binary form. A snapshot of restored records
+/// restores the same state.
 ///
 /// # Panics
-/// When it does not hold.
+/// If the forms or states differ.
 pub fn records(data: &[u8]) {
-    // As they are, they nearly never have the right checksum.
+    // Random input rarely has a valid checksum.
     let _ = decode_records(data);
     let mut hasher = DefaultHasher::new();
     hasher.write(data);
@@ -30,7 +30,7 @@ pub fn records(data: &[u8]) {
     let store = restored(&records);
     let snapshot: Vec<Record> = store.snapshot(now).collect();
     let again = restored(&snapshot);
-    // Registrations are in the order in which they were restored, which their numbers follow.
+    // The numbers of registrations follow the order in which they were restored.
     assert_eq!(again.snapshot(now).collect::<Vec<_>>(), snapshot);
     assert_eq!(decode_records(&encode_records(&snapshot)), Ok(snapshot));
 }

@@ -1,4 +1,4 @@
-//! Listing keys: requests and pages.
+//! SCAN: requests and pages.
 
 use statestore_proto::message::{
     Page, PageEncoder, Refusal, Reply, Request, RequestKind, Response, Scan, WordCase,
@@ -6,8 +6,8 @@ use statestore_proto::message::{
 
 use super::{check_neighbours, check_writer, naive};
 
-/// Oracle: a naive second reading accepts the same requests and the same pages with the same
-/// meaning, and what is accepted survives being written and read again.
+/// Oracle: a naive parser accepts the same requests and the same pages with the same meaning.
+/// Accepted ones can be encoded and decoded again.
 pub fn scan(data: &[u8]) {
     for case in [WordCase::Any, WordCase::Upper] {
         let read = Request::decode_with(data, case).map_err(|error| {
@@ -42,7 +42,7 @@ pub fn scan(data: &[u8]) {
     let parts = PageEncoder { keys: &keys, token };
     let written = parts.encode();
     check_writer(parts.encoded_len(), &written, |out| parts.encode_into(out));
-    let again = Page::decode(&written).expect("what is written is read");
+    let again = Page::decode(&written).expect("an encoded page");
     assert!(again.keys().eq(keys) && again.token() == token && written.len() <= data.len());
     check_neighbours(&written, |bytes| Page::decode(bytes).is_ok());
 }
@@ -54,7 +54,7 @@ fn decode(data: &[u8], case: WordCase) -> Option<Scan<&[u8]>> {
     }
 }
 
-/// The oracle: how a SCAN is decoded; `None` when the payload is not a SCAN.
+/// The oracle: decodes a SCAN; returns `None` if the payload is not a SCAN.
 fn request(data: &[u8], case: WordCase) -> Option<Result<Scan<&[u8]>, Refusal>> {
     let elements = naive::array(data)?;
     let verb = elements.first()?;

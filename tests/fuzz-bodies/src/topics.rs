@@ -1,13 +1,14 @@
 //! Topics.
 //!
-//! The first byte of an input says what the rest is, so that a committed input keeps its meaning
-//! when forms are added:
+//! The first byte of an input selects its form, so a committed input keeps its meaning when forms
+//! are added:
 //!
 //! | Input | Meaning |
 //! |---|---|
 //! | `t` topic | a topic as received |
 //! | `b` client id, newline, key | topics to build; the key may be any bytes |
-//! | `l` digits `:` digits | a client id and a key of these lengths, to reach limits with short inputs |
+//! | `l` digits `:` digits | a client id and a key of these lengths, for short inputs that reach
+//! the limits |
 //!
 //! Anything else is a topic as received, first byte included.
 
@@ -23,8 +24,8 @@ const REQUEST: &str = "statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/comman
 const STORE: &str = "clients/statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8";
 const ANSWER: &str = "/services/statestore/_any_/command/invoke/response";
 
-/// Oracle: naive rules over whole strings and path segments predict which topics are built, read
-/// and allowed; what is built is read back, in upper-case Base16, and a build fails exactly when
+/// Oracle: naive rules over strings and path segments predict which topics can be built, parsed and
+/// allowed. A built topic can be parsed again and uses upper-case Base16. Building fails exactly if
 /// the formatted topic breaks a rule.
 pub fn topics(data: &[u8]) {
     match data.split_first() {
@@ -43,7 +44,7 @@ pub fn topics(data: &[u8]) {
     }
 }
 
-/// A length around the limit of a topic; anything greater costs time and shows nothing new.
+/// A length around the limit of a topic. Greater lengths only cost time.
 fn length(digits: &[u8]) -> usize {
     let number = naive::number(digits).unwrap_or(0).min(70_000);
     usize::try_from(number).unwrap_or(0)
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn naive_rules() {
+    fn may_answer_to_accepts_only_valid_response_topics() {
         assert!(may_answer_to("a") && may_answer_to(&"a".repeat(LIMIT)));
         for wrong in [
             "",
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn naive_base16() {
+    fn base16_and_notification_topics_are_parsed_exactly() {
         assert_eq!(base16(b"client-id1"), "636C69656E742D696431");
         assert_eq!(bytes_of("0aFF"), Some(vec![10, 255]));
         assert_eq!((bytes_of(""), bytes_of("0"), bytes_of("0g")), (None, None, None));

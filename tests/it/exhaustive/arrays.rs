@@ -99,7 +99,7 @@ fn of_all_short_command_tails_exactly_the_valid_are_accepted() {
 }
 
 #[test]
-fn verbs_and_options_after_a_prefix() {
+fn of_all_short_verbs_and_options_exactly_the_valid_are_accepted() {
     let key = || b"k".to_vec();
     let get = b"*2\r\n$3\r\nget\r\n$1\r\nk\r\n";
     let verbs: BTreeMap<_, _> = ["get", "geT", "gEt", "gET", "Get", "GeT", "GEt", "GET"]

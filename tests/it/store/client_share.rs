@@ -6,7 +6,7 @@ use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{Durability, Principal, StoreConfig};
 use statestore_proto::transport::{ReasonCode, Transmit};
-use statestore_testkit::machines::ask::Sent;
+use statestore_testkit::machines::request::Sent;
 
 use super::{OK, Rig, del, error, get, set, set_if, stop, vdel, watch};
 
@@ -192,7 +192,7 @@ fn restored_value_counts_for_no_client_until_it_is_written() {
     let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
     for key in ["1", "2"] {
         let ask = rig.ask("a", &set(key, "v"));
-        ask.hand_to(rig.now(), &mut rig.store);
+        ask.submit_to(rig.now(), &mut rig.store);
     }
     let records = rig.store.poll_records().unwrap().records;
     let mut rig = Rig::limited(limits);
@@ -232,7 +232,7 @@ const DAY: u64 = 24 * 60 * 60 * 1_000;
 /// Writes a key and acknowledges its notifications with `reason`.
 fn publish(rig: &mut Rig, key: &str, reason: ReasonCode) {
     let ask = rig.ask("writer", &set(key, "v"));
-    ask.hand_to(rig.now(), &mut rig.store);
+    ask.submit_to(rig.now(), &mut rig.store);
     while let Some(transmit) = rig.store.poll_transmit() {
         if let Transmit::Publish(publish) = transmit
             && let Some(token) = publish.token

@@ -13,7 +13,7 @@ use super::{EPOCH, Rig, del, get, set, set_if, vdel, watch};
 /// The kind and the outcome of a command.
 fn submit(rig: &mut Rig, command: &Command<&[u8]>) -> (Option<RequestKind>, RequestOutcome) {
     let ask = rig.ask("c", command);
-    let handled = ask.hand_to(rig.now(), &mut rig.store);
+    let handled = ask.submit_to(rig.now(), &mut rig.store);
     assert_eq!(handled.clock_advance, None);
     (handled.kind(), handled.outcome)
 }
@@ -68,8 +68,8 @@ fn refusals_are_counted_by_verb_and_reason() {
     assert_eq!(refusal_of(&quota), Some(Refusal::QuotaExceeded));
     let mut again = rig.ask("c", &set("k", "w"));
     again.token = Some(format!("{EPOCH}:5:c"));
-    again.hand_to(rig.now(), &mut rig.store);
-    let repeated = again.hand_to(rig.now(), &mut rig.store);
+    again.submit_to(rig.now(), &mut rig.store);
+    let repeated = again.submit_to(rig.now(), &mut rig.store);
     assert_eq!(
         (repeated.kind(), repeated.outcome),
         (Some(RequestKind::Set), RequestOutcome::Duplicate)
@@ -81,7 +81,7 @@ fn refusals_are_counted_by_verb_and_reason() {
     let mut hasty = rig.ask("c", &get("k"));
     hasty.qos = Qos::AtMostOnce;
     for (ask, expected) in [(nonsense, Refusal::Syntax), (hasty, Refusal::NotQos1)] {
-        let handled = ask.hand_to(rig.now(), &mut rig.store);
+        let handled = ask.submit_to(rig.now(), &mut rig.store);
         assert_eq!((handled.kind(), refusal(&handled)), (None, Some(expected)));
         assert_eq!(rig.store.counters().malformed().refused_for(expected), 1);
     }
@@ -107,7 +107,7 @@ fn dropped_requests_return_their_reason() {
         (forbidden, DropReason::ForbiddenResponseTopic(TopicError::Wildcard)),
         (stranger, DropReason::NotARequest),
     ] {
-        let handled = ask.hand_to(rig.now(), &mut rig.store);
+        let handled = ask.submit_to(rig.now(), &mut rig.store);
         assert_eq!((handled.kind(), handled.outcome), (None, RequestOutcome::Dropped(reason)));
     }
     assert_eq!(rig.store.counters().dropped(), 3);
@@ -124,7 +124,7 @@ fn greatest_clock_skew_includes_refused_requests() {
         let mut ask = rig.ask("c", &set("k", "v"));
         ask.timestamp = Some(format!("{timestamp}:0:c"));
         ask.token = token.map(|token| format!("{token}:0:c"));
-        ask.hand_to(rig.now(), &mut rig.store);
+        ask.submit_to(rig.now(), &mut rig.store);
         assert_eq!(skew(&rig), expected, "{timestamp} {token:?}");
     };
     send(EPOCH, None, (0, 0));
@@ -138,10 +138,10 @@ fn greatest_clock_skew_includes_refused_requests() {
     // Timestamps that the verb ignores do not count.
     let mut read = rig.ask("c", &get("k"));
     (read.timestamp, read.token) = (Some("1:0:c".into()), Some("99999999999999:0:c".into()));
-    read.hand_to(rig.now(), &mut rig.store);
+    read.submit_to(rig.now(), &mut rig.store);
     let mut removal = rig.ask("c", &del("k"));
     removal.timestamp = Some("1:0:c".into());
-    removal.hand_to(rig.now(), &mut rig.store);
+    removal.submit_to(rig.now(), &mut rig.store);
     assert_eq!(skew(&rig), (90_000, 9));
 }
 
@@ -177,7 +177,7 @@ fn clock_drift_max_may_be_lowered_but_not_raised_above_60_seconds() {
             let mut ask = rig.ask("c", &set("k", "v"));
             ask.timestamp = Some(format!("{}:0:c", EPOCH + ahead.0));
             ask.token = Some(format!("{}:0:c", EPOCH + ahead.1));
-            let handled = ask.hand_to(rig.now(), &mut rig.store);
+            let handled = ask.submit_to(rig.now(), &mut rig.store);
             (refusal(&handled), handled.outcome == RequestOutcome::Applied)
         };
         assert_eq!(send((furthest + 1, 0)), (Some(Refusal::TimestampSkew), false));
@@ -196,7 +196,7 @@ fn clock_advance_by_a_request_is_returned_and_counted() {
         let mut ask = rig.ask("c", &set("k", "v"));
         ask.timestamp = Some(format!("{}:0:c", EPOCH + timestamp));
         ask.token = token.map(|token| format!("{}:0:c", EPOCH + token));
-        let handled = ask.hand_to(rig.now(), &mut rig.store);
+        let handled = ask.submit_to(rig.now(), &mut rig.store);
         handled.clock_advance.map(|ahead| (ahead.by.as_millis(), ahead.is_fence))
     };
     for (millis, timestamp, token, expected) in [
@@ -222,5 +222,5 @@ fn clock_advance_by_a_request_is_returned_and_counted() {
     // A read advances nothing, whatever its timestamp.
     let mut read = rig.ask("c", &get("k"));
     (read.timestamp, read.token) = (Some(format!("{}:0:c", EPOCH + 30_000)), None);
-    assert_eq!(read.hand_to(rig.now(), &mut rig.store).clock_advance, None::<ClockAdvance>);
+    assert_eq!(read.submit_to(rig.now(), &mut rig.store).clock_advance, None::<ClockAdvance>);
 }

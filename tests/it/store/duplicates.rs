@@ -1,4 +1,4 @@
-//! Section 11: a duplicate gets the first reply and is applied once.
+//! Duplicates: a redelivered request gets the first reply and is applied once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use statestore_proto::message::Condition;
 use statestore_proto::store::{Durability, Record, StoreConfig};
 use statestore_proto::time::Instant;
 use statestore_proto::transport::{ReasonCode, Transmit};
-use statestore_testkit::machines::ask::{Ask, Sent};
+use statestore_testkit::machines::request::{Sent, StoreRequest};
 
 use super::{OK, Rig, del, error, get, set, set_if, stop, version, watch};
 
@@ -45,7 +45,7 @@ fn redelivered_keynotify_reregisters() {
     let gone: End = |rig| rig.store.handle_client_gone(rig.now(), "a");
     let undeliverable: End = |rig| {
         let ask = rig.ask("w", &set("k", "v"));
-        ask.hand_to(rig.now(), &mut rig.store);
+        ask.submit_to(rig.now(), &mut rig.store);
         let tokens = std::iter::from_fn(|| rig.store.poll_transmit());
         let tokens = tokens.filter_map(|transmit| match transmit {
             Transmit::Publish(publish) => publish.token,
@@ -261,10 +261,10 @@ fn acknowledgements_follow_their_replies_in_order_of_arrival() {
     let mut rig = Rig::new();
     let asks: Vec<_> = (0..3).map(|_| rig.ask("c", &set("k", "v"))).collect();
     for ask in &asks {
-        ask.hand_to(rig.now(), &mut rig.store);
+        ask.submit_to(rig.now(), &mut rig.store);
     }
     let sent = Sent::drain(&mut rig.store);
-    let answered = |ask: &Ask| {
+    let answered = |ask: &StoreRequest| {
         let is_answer = |sent: &Sent| matches!(sent, Sent::Reply { correlation, .. } if *correlation == ask.correlation);
         (
             sent.iter().position(is_answer).unwrap(),
@@ -317,8 +317,8 @@ fn restarted(records: &[Record], limits: StoreLimits) -> Rig {
 }
 
 /// Hands over a request, persists its records, and returns the reply.
-fn persisted(rig: &mut Rig, ask: &Ask, disk: &mut Vec<Record>) -> String {
-    ask.hand_to(rig.now(), &mut rig.store);
+fn persisted(rig: &mut Rig, ask: &StoreRequest, disk: &mut Vec<Record>) -> String {
+    ask.submit_to(rig.now(), &mut rig.store);
     while let Some(batch) = rig.store.poll_records() {
         disk.extend(batch.records);
         rig.store.handle_persisted(batch.id);
@@ -379,7 +379,7 @@ fn time_before_a_restore_does_not_age_restored_responses() {
 }
 
 /// A request that a second execution would answer differently.
-fn take_once(rig: &mut Rig, client: &str, disk: &mut Vec<Record>) -> Ask {
+fn take_once(rig: &mut Rig, client: &str, disk: &mut Vec<Record>) -> StoreRequest {
     let key = format!("{client}-{}", rig.number);
     let mut ask = rig.ask(client, &set_if(&key, "v", Condition::IfAbsent, 0));
     ask.correlation = Some(key.into_bytes());
@@ -406,11 +406,12 @@ fn responses_of_absent_clients_are_evicted_first() {
     for leave in absences() {
         let mut disk = Vec::new();
         let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
-        let gone: Vec<Ask> = (0..2).map(|_| take_once(&mut rig, "gone", &mut disk)).collect();
+        let gone: Vec<StoreRequest> =
+            (0..2).map(|_| take_once(&mut rig, "gone", &mut disk)).collect();
         let mut rig = leave(rig, &disk, limits);
         rig.number = 100;
         // The active clients have all other entries, and more of them than the absent one.
-        let mut active: Vec<Ask> = Vec::new();
+        let mut active: Vec<StoreRequest> = Vec::new();
         for client in ["one", "two", "one", "two", "one", "two", "three"] {
             active.push(take_once(&mut rig, client, &mut disk));
         }

@@ -4,7 +4,7 @@ use statestore_proto::hlc::Version;
 use statestore_proto::message::{Command, Condition, Scan};
 use statestore_proto::store::{BatchId, Durability, Record, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_testkit::machines::ask::Sent;
+use statestore_testkit::machines::request::Sent;
 
 use super::{EPOCH, OK, Rig, del, get, set, set_if, version, watch};
 
@@ -277,7 +277,7 @@ fn versions_keep_increasing_after_a_restart_with_a_clock_behind() {
     written.iter().for_each(|record| rebuilt.restore(behind, record));
     let mut ask = rig.ask("c", &set("k", "v"));
     ask.timestamp = Some(format!("{EPOCH}:0:c"));
-    ask.hand_to(behind, &mut rebuilt);
+    ask.submit_to(behind, &mut rebuilt);
     let sent = Sent::drain(&mut rebuilt);
     let Some(Sent::Reply { payload, version: issued, .. }) = sent.first() else {
         panic!("{sent:?}")
@@ -417,7 +417,7 @@ fn snapshot_preserves_the_last_issued_version_of_deleted_keys() {
     let (mut later, now) = started(&snapshot, 0);
     let mut ask = rig.ask("c", &set("k", "v"));
     ask.timestamp = Some(format!("{EPOCH}:0:c"));
-    ask.hand_to(now, &mut later);
+    ask.submit_to(now, &mut later);
     let (_, written) = later.poll_records().map(|batch| (batch.id, batch.records)).unwrap();
     let Record::Put { version: issued, .. } = &written[0] else { panic!("{written:?}") };
     assert_eq!(issued.to_string(), version(30_000, 2));

@@ -4,7 +4,7 @@
 use statestore_proto::message::Condition;
 use statestore_proto::store::StoreConfig;
 use statestore_proto::transport::Transmit;
-use statestore_testkit::machines::ask::Ask;
+use statestore_testkit::machines::request::StoreRequest;
 
 use super::{Rig, get, set, set_if, watch};
 
@@ -14,14 +14,14 @@ fn with_incarnation() -> Rig {
     Rig::with(StoreConfig::new(7).incarnation(42))
 }
 
-fn asking_for_incarnation(mut ask: Ask) -> Ask {
+fn asking_for_incarnation(mut ask: StoreRequest) -> StoreRequest {
     ask.incarnation = Some(String::new());
     ask
 }
 
 /// The incarnation in each PUBLISH that a request causes: notifications first, the reply last.
-fn incarnations(rig: &mut Rig, ask: &Ask) -> Vec<Option<String>> {
-    ask.hand_to(rig.now(), &mut rig.store);
+fn incarnations(rig: &mut Rig, ask: &StoreRequest) -> Vec<Option<String>> {
+    ask.submit_to(rig.now(), &mut rig.store);
     let incarnation = |transmit| match transmit {
         Transmit::Publish(publish) => {
             let mut all = publish.user_properties();
@@ -34,7 +34,7 @@ fn incarnations(rig: &mut Rig, ask: &Ask) -> Vec<Option<String>> {
 }
 
 /// Requests with every kind of reply: applied, found, refused, undecodable, uncorrelated.
-fn requests(rig: &mut Rig) -> Vec<Ask> {
+fn requests(rig: &mut Rig) -> Vec<StoreRequest> {
     let mut no_timestamp = rig.ask("c", &set("k", "w"));
     no_timestamp.timestamp = None;
     let mut unreadable = rig.ask("c", &get("k"));

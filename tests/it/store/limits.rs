@@ -4,7 +4,7 @@ use statestore_proto::hlc::NodeId;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{Durability, StoreConfig};
-use statestore_testkit::machines::ask::{Ask, Sent};
+use statestore_testkit::machines::request::{Sent, StoreRequest};
 use statestore_testkit::process::memory::live_bytes;
 
 use super::{OK, Rig, del, error, get, set, set_if, vdel, watch};
@@ -129,7 +129,7 @@ fn versions_with_the_node_id_of_the_store_need_no_allocation() {
         let mut rig = Rig::limited(limits);
         let before = live_bytes();
         for number in 0..1_000 {
-            let mut ask: Ask = rig.ask("c", &set(&format!("key {number:04}"), "value"));
+            let mut ask: StoreRequest = rig.ask("c", &set(&format!("key {number:04}"), "value"));
             ask.token = token.map(Into::into);
             assert_eq!(rig.all(&ask).1.0, OK);
         }
@@ -147,13 +147,13 @@ fn dropped_requests_are_counted_in_total() {
         ..StoreLimits::default()
     });
     let ask = rig.ask("c", &get("k"));
-    let spoilt = |times: usize, spoil: fn(&mut Ask)| {
+    let spoilt = |times: usize, spoil: fn(&mut StoreRequest)| {
         let mut ask = ask.clone();
         spoil(&mut ask);
         vec![ask; times]
     };
     rig.millis = 5_000;
-    let waited = |ask: &mut Ask| {
+    let waited = |ask: &mut StoreRequest| {
         (ask.expiry, ask.arrived) = (Some(1), Some(statestore_proto::time::Instant::default()));
     };
     let dropped = [
@@ -167,9 +167,9 @@ fn dropped_requests_are_counted_in_total() {
     }
     assert_eq!(rig.store.counters().dropped(), 15);
     while rig.store.can_receive() {
-        ask.hand_to(rig.now(), &mut rig.store);
+        ask.submit_to(rig.now(), &mut rig.store);
     }
-    (0..16).for_each(|_| _ = ask.hand_to(rig.now(), &mut rig.store));
+    (0..16).for_each(|_| _ = ask.submit_to(rig.now(), &mut rig.store));
     let counters = rig.store.counters();
     assert_eq!((counters.dropped(), counters.overloaded), (31, 16));
     let answers = Sent::drain(&mut rig.store);

@@ -2,7 +2,7 @@
 
 use statestore_proto::message::Scan;
 use statestore_proto::store::{Durability, StoreConfig};
-use statestore_testkit::machines::ask::Sent;
+use statestore_testkit::machines::request::Sent;
 
 use super::durability::leaves;
 use super::{Rig, get, set, watch};

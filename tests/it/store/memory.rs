@@ -6,7 +6,7 @@ use statestore_proto::message::Condition;
 use statestore_proto::store::{Durability, Store, StoreConfig};
 use statestore_proto::time::Instant;
 use statestore_proto::transport::{ReasonCode, Transmit};
-use statestore_testkit::machines::ask::Sent;
+use statestore_testkit::machines::request::Sent;
 use statestore_testkit::process::memory::live_bytes;
 
 use super::{OK, Rig, error, get, set, set_if, stop, watch};
@@ -52,7 +52,7 @@ fn output_queue_beyond_outgoing_bytes_max_blocks_requests() {
     let ask = rig.ask("c", &get("big"));
     let mut handed = 0;
     while rig.store.can_receive() {
-        ask.hand_to(rig.now(), &mut rig.store);
+        ask.submit_to(rig.now(), &mut rig.store);
         handed += 1;
     }
     assert_eq!(handed, 3, "the first that exceeds the limit is the last");
@@ -72,10 +72,10 @@ fn payload_of_a_fan_out_counts_once_until_the_last_notification_is_sent() {
         assert_eq!(rig.answer(&format!("c{n}"), &watch("k")), OK);
     }
     let ask = rig.ask("w", &set("k", &"v".repeat(4_000)));
-    ask.hand_to(rig.now(), &mut rig.store);
+    ask.submit_to(rig.now(), &mut rig.store);
     assert!(rig.store.can_receive(), "a hundred notifications share one payload");
     let more = rig.ask("w", &set("k", &"w".repeat(7_000)));
-    more.hand_to(rig.now(), &mut rig.store);
+    more.submit_to(rig.now(), &mut rig.store);
     assert!(!rig.store.can_receive());
     for _ in 0..99 {
         assert!(matches!(rig.store.poll_transmit(), Some(Transmit::Publish(_))));
@@ -94,14 +94,14 @@ fn keys_count_toward_outgoing_bytes_max() {
     assert_eq!(rig.answer("c", &watch(&long)), OK);
     for has_room in [true, false] {
         let ask = rig.ask("w", &set(&long, ""));
-        ask.hand_to(rig.now(), &mut rig.store);
+        ask.submit_to(rig.now(), &mut rig.store);
         assert_eq!(rig.store.can_receive(), has_room);
         assert_eq!(Machine::can_receive(&rig.store), has_room);
     }
     let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
     for has_room in [true, false] {
         let ask = rig.ask("w", &set(&long, ""));
-        ask.hand_to(rig.now(), &mut rig.store);
+        ask.submit_to(rig.now(), &mut rig.store);
         assert_eq!(rig.store.can_receive(), has_room);
     }
 }
@@ -111,7 +111,7 @@ fn records_not_polled_block_requests() {
     let limits = StoreLimits { outgoing_bytes_max: 10_000, ..StoreLimits::default() };
     let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
     let ask = rig.ask("c", &set("k", &"v".repeat(10_000)));
-    ask.hand_to(rig.now(), &mut rig.store);
+    ask.submit_to(rig.now(), &mut rig.store);
     assert!(!rig.store.can_receive());
     let batch = rig.store.poll_records().unwrap();
     assert!(rig.store.can_receive());
@@ -141,7 +141,7 @@ fn unacknowledged_payloads_stay_within_outgoing_bytes_max_in_any_order_of_acknow
     }
     for _ in 0..100 {
         let ask = rig.ask("w", &set("k", &"v".repeat(1_000)));
-        ask.hand_to(rig.now(), &mut rig.store);
+        ask.submit_to(rig.now(), &mut rig.store);
         let sent: Vec<_> = std::iter::from_fn(|| rig.store.poll_transmit()).collect();
         let tokens = sent.iter().filter_map(|transmit| match transmit {
             Transmit::Publish(publish) => publish.token,
@@ -176,13 +176,13 @@ fn expired_values_removed_for_a_quota_are_recorded_one_by_one() {
     for n in 0..100 {
         let key = format!("key-{n:03}");
         let ask = rig.ask("c", &set_if(&key, "0123456789", Condition::Always, 1));
-        ask.hand_to(rig.now(), &mut rig.store);
+        ask.submit_to(rig.now(), &mut rig.store);
         drain(&mut rig);
         _ = Sent::drain(&mut rig.store);
     }
     rig.millis = 10;
     let ask = rig.ask("c", &set("big", &"v".repeat(1_500)));
-    ask.hand_to(rig.now(), &mut rig.store);
+    ask.submit_to(rig.now(), &mut rig.store);
     let units = drain(&mut rig);
     assert_eq!(units, [vec![1; 100], vec![2]].concat(), "the value and its response");
 }

@@ -7,7 +7,7 @@ use statestore_mqtt::property::Property;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Page, Scan};
 use statestore_proto::transport::{self, Transmit};
-use statestore_testkit::machines::ask::Ask;
+use statestore_testkit::machines::request::StoreRequest;
 
 use super::{Rig, get, set};
 
@@ -37,8 +37,8 @@ fn packet_len(publish: &transport::Publish) -> usize {
     Packet::Publish(packet).encoded_len().expect("a packet")
 }
 
-fn reply(rig: &mut Rig, ask: &Ask) -> transport::Publish {
-    ask.hand_to(rig.now(), &mut rig.store);
+fn reply(rig: &mut Rig, ask: &StoreRequest) -> transport::Publish {
+    ask.submit_to(rig.now(), &mut rig.store);
     let Some(Transmit::Publish(reply)) = rig.store.poll_transmit() else { panic!("no reply") };
     while rig.store.poll_transmit().is_some() {}
     reply
@@ -87,7 +87,7 @@ fn scan_pages_fit_into_the_packet_limit_of_the_requester() {
         let is_whole = loop {
             let scan = Scan { pattern: b"*".as_slice(), token: token.as_deref() };
             rig.number += 1;
-            let mut ask = Ask::of_payload("c", rig.number, scan.encode());
+            let mut ask = StoreRequest::with_payload("c", rig.number, scan.encode());
             ask.packet_bytes_max = Some(max);
             let reply = reply(&mut rig, &ask);
             if *reply.payload == *QUOTA {

@@ -1,19 +1,19 @@
 //! The detail of a refusal, as returned to the caller and, if configured, to the requester.
-//! Every test that submits a request through `statestore_testkit::machines::ask` checks that refusals, and only
-//! refusals, have a detail.
+//! Every test that submits a request through `statestore_testkit::machines::request` checks that
+//! refusals, and only refusals, have a detail.
 
 use bytes::Bytes;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::property;
 use statestore_proto::store::{Access, RequestOutcome, StoreConfig};
 use statestore_proto::transport::{Qos, Transmit};
-use statestore_testkit::machines::ask::Ask;
+use statestore_testkit::machines::request::StoreRequest;
 
 use super::{EPOCH, Rig, get, set, watch};
 
 /// The detail that the store returns, and the reason in its reply.
-fn details(rig: &mut Rig, ask: &Ask) -> (Option<String>, Option<String>) {
-    let own = match ask.hand_to(rig.now(), &mut rig.store).outcome {
+fn details(rig: &mut Rig, ask: &StoreRequest) -> (Option<String>, Option<String>) {
+    let own = match ask.submit_to(rig.now(), &mut rig.store).outcome {
         RequestOutcome::Refused(refused) => Some(refused.to_string()),
         RequestOutcome::Dropped(reason) => Some(reason.to_string()),
         _ => None,
@@ -32,7 +32,7 @@ fn explaining(limits: StoreLimits) -> Rig {
 }
 
 /// A change to a request, and the detail expected.
-type Case = (fn(&mut Ask), &'static str);
+type Case = (fn(&mut StoreRequest), &'static str);
 
 #[test]
 fn each_refusal_names_the_rule_and_the_measured_values() {
@@ -82,7 +82,10 @@ fn each_refusal_names_the_rule_and_the_measured_values() {
         assert_eq!(replied.as_ref(), Some(&own));
     }
     for (change, expected) in [
-        ((|ask| ask.response_topic = None) as fn(&mut Ask), "the request has no response topic"),
+        (
+            (|ask| ask.response_topic = None) as fn(&mut StoreRequest),
+            "the request has no response topic",
+        ),
         (|ask| ask.response_topic = Some("$SYS/x".into()), "the response topic is forbidden: "),
         (|ask| ask.topic = "elsewhere".into(), "the message is not a request, or it is retained"),
     ] {
@@ -211,7 +214,7 @@ fn error_with_the_text_of_its_cause_has_no_source() {
     asks[0].payload = Bytes::from_static(b"*1\r\n$3\r\nFLY\r\n");
     asks[1].timestamp = Some("soon".into());
     for ask in asks {
-        let RequestOutcome::Refused(refused) = ask.hand_to(rig.now(), &mut rig.store).outcome
+        let RequestOutcome::Refused(refused) = ask.submit_to(rig.now(), &mut rig.store).outcome
         else {
             panic!("the request is refused")
         };

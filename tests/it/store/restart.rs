@@ -6,17 +6,17 @@ use statestore_proto::limits::VERSION_RESERVATION;
 use statestore_proto::message::{Command, Condition, Dialect};
 use statestore_proto::store::{Durability, Record, SnapshotPosition, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_testkit::machines::ask::{Ask, Sent};
+use statestore_testkit::machines::request::{Sent, StoreRequest};
 
 use super::durability::{all_records, contents, durable, leaves, records, started};
 use super::{EPOCH, OK, Rig, del, set, set_if, stop, watch};
 
 /// Restores a store from `disk`, redelivers a request and returns what the store sends.
-fn redeliver(disk: &[Record], config: StoreConfig, unix: u64, ask: &Ask) -> Vec<Sent> {
+fn redeliver(disk: &[Record], config: StoreConfig, unix: u64, ask: &StoreRequest) -> Vec<Sent> {
     let mut store = Store::new(config);
     let now = Now::new(Instant::from_millis(0), UnixTime::from_millis(EPOCH + unix));
     disk.iter().for_each(|record| store.restore(now, record));
-    ask.hand_to(now, &mut store);
+    ask.submit_to(now, &mut store);
     if let Some(batch) = store.poll_records() {
         store.handle_persisted(batch.id);
     }
@@ -96,7 +96,7 @@ fn versions_of_non_durable_writes_are_not_reissued_after_a_restart() {
         let mut later = store;
         let mut ask = rig.ask("c", &set("k", "v"));
         ask.timestamp = Some(format!("{EPOCH}:0:c"));
-        ask.hand_to(now, &mut later);
+        ask.submit_to(now, &mut later);
         let next = later.get(now, b"k").unwrap().version;
         assert!(next > issued, "{next} after {issued}");
         stamp_max = stamp.max(stamp_max);

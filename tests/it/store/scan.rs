@@ -7,7 +7,7 @@ use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Condition, Page, RequestKind, Scan, property};
 use statestore_proto::store::{Access, StoreConfig};
 use statestore_proto::transport::Transmit;
-use statestore_testkit::machines::ask::Ask;
+use statestore_testkit::machines::request::StoreRequest;
 use statestore_testkit::process::memory::live_bytes;
 
 use super::{Rig, del, set, set_if};
@@ -33,14 +33,18 @@ impl Rig {
         assert_eq!(self.answer("writer", &set(key, "v")), r"+OK\r\n");
     }
 
-    fn scan_ask(&mut self, pattern: &[u8], token: &Token) -> Ask {
+    fn scan_ask(&mut self, pattern: &[u8], token: &Token) -> StoreRequest {
         self.number += 1;
-        Ask::of_payload("c", self.number, Scan { pattern, token: token.as_deref() }.encode())
+        StoreRequest::with_payload(
+            "c",
+            self.number,
+            Scan { pattern, token: token.as_deref() }.encode(),
+        )
     }
 
     /// Payload of the reply.
-    fn payload(&mut self, ask: &Ask) -> Vec<u8> {
-        ask.hand_to(self.now(), &mut self.store);
+    fn payload(&mut self, ask: &StoreRequest) -> Vec<u8> {
+        ask.submit_to(self.now(), &mut self.store);
         let Some(Transmit::Publish(reply)) = self.store.poll_transmit() else { panic!("no reply") };
         assert!(reply.user_properties().all(|(name, _)| name == property::STATUS));
         assert_eq!(reply.correlation_data.map(|data| data.as_bytes().to_vec()), ask.correlation);

@@ -1,4 +1,4 @@
-//! Section 9: a notification without a subscriber silences its registration and does not end it.
+//! Notifications without a subscriber: they silence the registration, but do not end it.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use statestore_proto::limits::{EVICTED_REGISTRATIONS_KNOWN, StoreLimits};
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{Durability, Principal, Record, Store, StoreConfig};
 use statestore_proto::transport::{PublishToken, ReasonCode, Transmit};
-use statestore_testkit::machines::ask::{Ask, Sent};
+use statestore_testkit::machines::request::{Sent, StoreRequest};
 use statestore_testkit::process::memory::live_bytes;
 
 use super::durability::all_records;
@@ -39,7 +39,7 @@ fn tokens(store: &mut Store) -> Vec<PublishToken> {
 /// Writes a key; none of its notifications has a subscriber. Returns the number of notifications.
 fn write_unheard(rig: &mut Rig, key: &str) -> usize {
     let ask = rig.ask("writer", &set(key, "v"));
-    ask.hand_to(rig.now(), &mut rig.store);
+    ask.submit_to(rig.now(), &mut rig.store);
     let tokens = tokens(&mut rig.store);
     for token in &tokens {
         rig.store.handle_published(rig.now(), *token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
@@ -68,7 +68,7 @@ fn stop_of_a_silenced_registration_gets_ok() {
     let mut rig = Rig::new();
     assert_eq!(unverified(&mut rig, "a", &watch("lock")), OK);
     let lock = rig.ask("a", &set_if("lock", "a", Condition::IfAbsentOrEqual, 10_000));
-    lock.hand_to(rig.now(), &mut rig.store);
+    lock.submit_to(rig.now(), &mut rig.store);
     let unheard = tokens(&mut rig.store);
     assert_eq!(unheard.len(), 1);
     rig.store.handle_published(rig.now(), unheard[0], ReasonCode::NO_MATCHING_SUBSCRIBERS);
@@ -87,7 +87,7 @@ fn silenced_registration_is_not_notified_until_its_client_registers_again() {
         assert_eq!(rig.answer(client, &watch(key)), OK);
     }
     let ask = rig.ask("writer", &set("k", "v"));
-    ask.hand_to(rig.now(), &mut rig.store);
+    ask.submit_to(rig.now(), &mut rig.store);
     let [of_a, of_b] = tokens(&mut rig.store)[..] else { panic!("two notifications") };
     rig.store.handle_published(rig.now(), of_a, ReasonCode::NO_MATCHING_SUBSCRIBERS);
     rig.store.handle_published(rig.now(), of_b, ReasonCode::SUCCESS);
@@ -134,7 +134,7 @@ fn queued_notifications_of_a_silenced_registration_are_dropped() {
     }
     for value in ["1", "2", "3"] {
         let ask = rig.ask("writer", &set("k", value));
-        ask.hand_to(rig.now(), &mut rig.store);
+        ask.submit_to(rig.now(), &mut rig.store);
     }
     let Some(Transmit::Publish(first)) = rig.store.poll_transmit() else {
         panic!("a notification")
@@ -153,7 +153,7 @@ fn queued_notifications_of_a_silenced_registration_are_dropped() {
     rig.answer("a", &watch("k"));
     for value in ["1", "2", "3"] {
         let ask = rig.ask("writer", &set("k", value));
-        ask.hand_to(rig.now(), &mut rig.store);
+        ask.submit_to(rig.now(), &mut rig.store);
     }
     let sent = tokens(&mut rig.store);
     rig.store.handle_published(rig.now(), sent[0], ReasonCode::NO_MATCHING_SUBSCRIBERS);
@@ -228,7 +228,7 @@ fn unverified_client_without_a_subscriber_may_be_evicted_at_once() {
             "renewal" => assert_eq!(unverified(&mut rig, "gone", &watch("l")), OK),
             "puback" => {
                 let ask = rig.ask("writer", &set("l", "v"));
-                ask.hand_to(rig.now(), &mut rig.store);
+                ask.submit_to(rig.now(), &mut rig.store);
                 for token in tokens(&mut rig.store) {
                     rig.store.handle_published(rig.now(), token, ReasonCode::SUCCESS);
                 }
@@ -294,8 +294,8 @@ fn silence_of_a_registration_has_no_record() {
     let mut rig =
         Rig::with(StoreConfig::new(7).durability(Durability::All).durable_registrations(true));
     let mut disk: Vec<Record> = Vec::new();
-    let mut send = |rig: &mut Rig, ask: &Ask| {
-        ask.hand_to(rig.now(), &mut rig.store);
+    let mut send = |rig: &mut Rig, ask: &StoreRequest| {
+        ask.submit_to(rig.now(), &mut rig.store);
         while let Some(batch) = rig.store.poll_records() {
             disk.extend(batch.records);
             rig.store.handle_persisted(batch.id);
@@ -324,8 +324,8 @@ fn eviction_of_a_silenced_registration_is_recorded() {
         StoreLimits { registrations_max: 1, client_percent: 100, ..StoreLimits::default() };
     let config = StoreConfig::new(7).limits(limits).durability(Durability::All);
     let mut rig = Rig::with(config.durable_registrations(true));
-    let persist = |rig: &mut Rig, ask: &Ask| {
-        ask.hand_to(rig.now(), &mut rig.store);
+    let persist = |rig: &mut Rig, ask: &StoreRequest| {
+        ask.submit_to(rig.now(), &mut rig.store);
         let (id, records) = all_records(rig);
         rig.store.handle_persisted(id);
         (tokens(&mut rig.store), records)

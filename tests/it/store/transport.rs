@@ -1,4 +1,4 @@
-//! Sections 1, 2, 4 and 10: form of a request, identity of the sender, and dialect of the reply.
+//! Transport: form of a request, identity of the sender, and dialect of the reply.
 
 use bytes::Bytes;
 use statestore_proto::machine::Machine;
@@ -7,7 +7,7 @@ use statestore_proto::store::{Access, DialectPolicy, StoreConfig};
 use statestore_proto::time::Instant;
 use statestore_proto::topic::{REQUEST, RESERVED};
 use statestore_proto::transport::{Incoming, Qos, ReasonCode, Transmit};
-use statestore_testkit::machines::ask::Sent;
+use statestore_testkit::machines::request::Sent;
 
 use super::{OK, Rig, del, error, get, set, vdel, version, watch};
 

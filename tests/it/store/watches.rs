@@ -1,10 +1,10 @@
-//! Section 9: registrations and their notifications.
+//! Registrations and their notifications.
 
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::Condition;
 use statestore_proto::time::Instant;
 use statestore_proto::transport::{PublishToken, ReasonCode, Transmit};
-use statestore_testkit::machines::ask::Sent;
+use statestore_testkit::machines::request::Sent;
 
 use super::{OK, Rig, del, error, get, set, set_if, stop, vdel, version, watch};
 
@@ -64,7 +64,7 @@ fn notification_caused_before_a_stop_precedes_the_reply_of_the_stop() {
     let mut rig = Rig::new();
     rig.answer("a", &watch("k"));
     let (write, end) = (rig.ask("b", &set("k", "v")), rig.ask("a", &stop("k")));
-    write.hand_to(rig.now(), &mut rig.store);
+    write.submit_to(rig.now(), &mut rig.store);
     let all = rig.send(&end);
     let position = |found: &dyn Fn(&Sent) -> bool| all.iter().position(found).unwrap();
     let notified = position(&|sent| matches!(sent, Sent::Notification { .. }));
@@ -163,12 +163,12 @@ fn full_output_queue_drops_requests_and_defers_expiries() {
     let mut handed = 0;
     while rig.store.can_receive() {
         let ask = rig.ask("c", &get("k"));
-        ask.hand_to(rig.now(), &mut rig.store);
+        ask.submit_to(rig.now(), &mut rig.store);
         handed += 1;
     }
     rig.millis = 100;
     let lost = rig.ask("c", &set("lost", "v"));
-    lost.hand_to(rig.now(), &mut rig.store);
+    lost.submit_to(rig.now(), &mut rig.store);
     assert_eq!(
         (rig.store.counters().overloaded, rig.store.get(rig.now(), b"lost").is_some()),
         (1, false)
@@ -196,7 +196,7 @@ fn notifications(rig: &mut Rig) -> Vec<(String, PublishToken)> {
 fn write(rig: &mut Rig, value: &str) {
     rig.millis += 1;
     let ask = rig.ask("writer", &set("k", value));
-    ask.hand_to(rig.now(), &mut rig.store);
+    ask.submit_to(rig.now(), &mut rig.store);
 }
 
 /// An unacknowledged notification may be lost with the connection, and nothing else replaces it.

@@ -1,9 +1,9 @@
-//! Sections 3 and 5 to 8: conditions, versions, fences, expiry and quotas.
+//! Writes: conditions, versions, fences, expiry and quotas.
 
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Condition, Operand, Refusal};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_testkit::machines::ask::{Ask, Sent};
+use statestore_testkit::machines::request::{Sent, StoreRequest};
 
 use super::{EPOCH, OK, Rig, del, error, get, set, set_if, vdel, version, watch};
 
@@ -11,7 +11,7 @@ const ABSENT: &str = r"$-1\r\n";
 const NOT_APPLIED: &str = r":-1\r\n";
 
 #[test]
-fn each_reply_carries_the_version_of_section_6() {
+fn each_reply_carries_the_version_of_its_value() {
     let mut rig = Rig::new();
     let mut reply = |command| {
         let ask = rig.ask("c", &command);
@@ -130,8 +130,8 @@ fn wall_clock_set_back_does_not_refuse_honest_clients() {
         let token = rig.reply(&fast).1;
         assert_eq!(token, Some(version(60_000, 1)));
         let now = Now::new(Instant::from_millis(1), UnixTime::from_millis(EPOCH - back));
-        let reply = |rig: &mut Rig, ask: &Ask| {
-            ask.hand_to(now, &mut rig.store);
+        let reply = |rig: &mut Rig, ask: &StoreRequest| {
+            ask.submit_to(now, &mut rig.store);
             match Sent::drain(&mut rig.store).first() {
                 Some(Sent::Reply { payload, version, .. }) => (payload.clone(), version.clone()),
                 other => panic!("{other:?}"),

@@ -198,14 +198,16 @@ fn log_page(files: &[File]) -> String {
          [Logs of refusals](../authorization.md#logs-of-refusals) describes how they are limited.\n\n",
     );
     let server = files.iter().filter(|file| file.path == "server/src/event.rs");
-    for (name, text) in server.flat_map(server_events) {
-        if page.ends_with("limited.\n\n") {
-            page.push_str("## Events of the server\n\nThe command prints most of them, and others at the level `info`.\n\n");
+    let server: Vec<_> = server.flat_map(server_events).collect();
+    if !server.is_empty() {
+        page.push_str(
+            "## Events of the server\n\n\
+             The command prints most of them, and others at the level `info`.\n\n",
+        );
+        for (name, text) in server {
+            let item = format!("- `{name}`: {}", escaped(&without_links(&text)));
+            page.push_str(&wrapped(&item, "  "));
         }
-        let item = format!("- `{name}`: {}", escaped(&without_links(&text)));
-        page.push_str(&wrapped(&item, "  "));
-    }
-    if !page.ends_with("\n\n") {
         page.push('\n');
     }
     let events: BTreeSet<Event> = files.iter().flat_map(events).collect();

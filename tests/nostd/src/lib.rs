@@ -1,7 +1,7 @@
 //! A library for a machine without an operating system, using every layer of the core.
 //!
-//! It brings its own panic handler, which would clash with the one of `std`, and no allocator unless the feature
-//! `alloc` is on, so it links only if the core needs neither.
+//! The library has its own panic handler, which would clash with the one of `std`. It has an
+//! allocator only with the feature `alloc`. Therefore it links only if the core needs neither.
 #![no_std]
 
 #[cfg(feature = "broken")]
@@ -37,7 +37,8 @@ impl Write for Buffer<'_> {
     }
 }
 
-/// Both ends of one exchange; the number of bytes a client would have sent, or zero when something is wrong.
+/// Runs both sides of one exchange. Returns the number of bytes a client would send, or zero after
+/// an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn statestore_exchange(unix_millis: u64) -> usize {
     exchange(UnixTime::from_millis(unix_millis)).unwrap_or(0)
@@ -93,7 +94,7 @@ mod heap {
     /// A heap that is always full: enough to link.
     struct Empty;
 
-    // SAFETY: returning null is how an allocator reports that it has no memory; nothing is ever handed out.
+    // SAFETY: null is the defined result of a failed allocation; no memory is ever returned.
     unsafe impl GlobalAlloc for Empty {
         unsafe fn alloc(&self, _: Layout) -> *mut u8 {
             core::ptr::null_mut()

@@ -1,5 +1,5 @@
-//! The deployed Rust SDK, as published on its registry, on the store side's terms: one application after the other that
-//! uses nothing but the SDK, against a store of ours.
+//! Applications of the deployed Rust SDK, as published on its registry, for tests against this
+//! project's store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use azure_iot_operations_protocol::application::ApplicationContextBuilder;
 use azure_iot_operations_services::state_store::{Client, ClientOptionsBuilder};
 use tokio::task::JoinHandle;
 
-/// How long the SDK may wait for an answer.
+/// Maximum time that the SDK waits for a reply.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An application of the SDK: one session and one client of the store.
@@ -25,7 +25,7 @@ impl Application {
     /// Connects to a broker on this machine.
     ///
     /// # Panics
-    /// When the SDK refuses its configuration.
+    /// If the SDK rejects its configuration.
     #[must_use]
     pub fn connect(client_id: &str, port: u16) -> Self {
         Self::connect_to(client_id, "127.0.0.1", port)
@@ -62,7 +62,7 @@ impl Application {
 
     /// Ends the client and its session.
     pub async fn close(self) {
-        // A session that is gone already has nothing to say goodbye to.
+        // The session may already have ended.
         let _ = self.client.shutdown().await;
         if self.exit.try_exit().is_err() {
             self.exit.force_exit();

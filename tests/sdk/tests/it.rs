@@ -1,5 +1,5 @@
-//! The SDK's own clients of the state store and of its locks, against a store beside mosquitto and one in a
-//! broker of its own.
+//! The SDK's clients for the state store and for locks, with an external and with an embedded
+//! broker.
 
 use std::time::Duration;
 
@@ -13,13 +13,14 @@ use statestore_proto::hlc::Hlc;
 use statestore_sdk_tests::{Application, TIMEOUT};
 use statestore_testkit::brokers::Mosquitto;
 
-/// Nothing here waits that long unless it hangs.
+/// Time after which a test is considered to hang.
 const HANGS: Duration = Duration::from_secs(30);
 
-/// Runs a test with a store beside mosquitto, and with one in a broker of its own, and ends it when it hangs.
-macro_rules! over_a_store {
+/// Runs each test with an external broker (mosquitto) and with an embedded broker, with a time
+/// limit.
+macro_rules! with_each_broker {
     ($($name:ident)*) => {
-        mod beside {
+        mod external {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $name() {
@@ -28,7 +29,7 @@ macro_rules! over_a_store {
                     let options = super::Options::new("statestore", "127.0.0.1", broker.port());
                     let service = super::serve(options).expect("valid options");
                     service.wait_connected().await.expect("the store connects");
-                    super::timely(super::cases::$name(broker.port())).await;
+                    super::within_time_limit(super::cases::$name(broker.port())).await;
                     service.shutdown().await;
                 }
             )*
@@ -41,8 +42,8 @@ macro_rules! over_a_store {
                     let options = statestore_server::Options::new(([127, 0, 0, 1], 0));
                     let serving = statestore_server::serve(options).await;
                     let (broker, service) = serving.expect("a free port");
-                    service.wait_connected().await.expect("the store is there");
-                    super::timely(super::cases::$name(broker.local_addr().port())).await;
+                    service.wait_connected().await.expect("the store connects");
+                    super::within_time_limit(super::cases::$name(broker.local_addr().port())).await;
                     service.shutdown().await;
                     broker.stop().await;
                 }
@@ -51,25 +52,25 @@ macro_rules! over_a_store {
     };
 }
 
-async fn timely(test: impl Future<Output = ()>) {
-    tokio::time::timeout(HANGS, test).await.expect("something hangs");
+async fn within_time_limit(test: impl Future<Output = ()>) {
+    tokio::time::timeout(HANGS, test).await.expect("no hang");
 }
 
-over_a_store! {
-    every_command_is_answered
-    conditions_and_expiry_hold
-    fenced_writes_are_fenced
-    notifications_arrive
-    binary_and_large_values_come_back
-    all_keys_are_listed_page_by_page
-    patterns_match_as_the_sdk_says
-    keys_come_and_go_while_they_are_listed
-    a_lease_is_one_holder_at_a_time
-    a_lock_waits_for_its_release
-    both_kinds_of_locks_exclude_each_other
+with_each_broker! {
+    commands_return_their_results
+    conditional_sets_apply_only_if_met_and_values_expire
+    write_with_an_older_or_no_token_is_refused
+    observer_receives_set_and_expiry_until_it_unobserves
+    binary_keys_and_large_values_are_returned_unchanged
+    listing_returns_all_keys_in_pages
+    patterns_match_as_the_sdk_documents
+    listing_returns_stable_keys_once_during_writes
+    lease_has_one_holder_and_growing_tokens
+    waiting_lock_is_acquired_after_the_release
+    sdk_lock_and_own_lock_exclude_each_other
 }
 
-/// The SDK compares no clocks; its text form is read by ours.
+/// Converts a clock value: the SDK cannot compare its own.
 fn order(clock: &HybridLogicalClock) -> Hlc {
     clock.to_string().parse().expect("a clock")
 }
@@ -87,8 +88,8 @@ async fn get(client: &Client, key: &str) -> Option<Vec<u8>> {
     get.response
 }
 
-/// What the next notification tells.
-async fn heard(observation: &mut KeyObservation) -> (Operation, HybridLogicalClock) {
+/// Waits for the next notification.
+async fn next_notification(observation: &mut KeyObservation) -> (Operation, HybridLogicalClock) {
     let (notification, _) = observation.recv_notification().await.expect("it goes on");
     assert_eq!(notification.key, b"k");
     (notification.operation, notification.version)
@@ -97,7 +98,7 @@ async fn heard(observation: &mut KeyObservation) -> (Operation, HybridLogicalClo
 mod cases {
     use super::*;
 
-    pub(super) async fn every_command_is_answered(port: u16) {
+    pub(super) async fn commands_return_their_results(port: u16) {
         let application = Application::connect("sdk-1", port);
         let client = &application.client;
         assert_eq!(get(client, "k").await, None);
@@ -107,7 +108,7 @@ mod cases {
         let vdel = |value: &str| client.vdel(b"k".into(), value.into(), None, TIMEOUT);
         assert_eq!(vdel("1").await.expect("vdel").response, -1, "another value");
         assert_eq!(vdel("2").await.expect("vdel").response, 1);
-        assert_eq!(vdel("2").await.expect("vdel").response, 0, "nothing there");
+        assert_eq!(vdel("2").await.expect("vdel").response, 0, "absent");
         set(client, "k", "3").await;
         let del = || client.del(b"k".into(), None, TIMEOUT);
         assert_eq!(del().await.expect("del").response, 1);
@@ -115,7 +116,7 @@ mod cases {
         application.close().await;
     }
 
-    pub(super) async fn conditions_and_expiry_hold(port: u16) {
+    pub(super) async fn conditional_sets_apply_only_if_met_and_values_expire(port: u16) {
         let application = Application::connect("sdk-1", port);
         let client = &application.client;
         let set_if = async |value: &str, set_condition: SetCondition| {
@@ -129,11 +130,11 @@ mod cases {
         assert!(!set_if("2", SetCondition::OnlyIfEqualOrDoesNotExist).await);
         assert!(set_if("1", SetCondition::OnlyIfEqualOrDoesNotExist).await);
         while get(client, "k").await.is_some() {}
-        assert!(set_if("2", SetCondition::OnlyIfDoesNotExist).await, "it has expired");
+        assert!(set_if("2", SetCondition::OnlyIfDoesNotExist).await, "the value has expired");
         application.close().await;
     }
 
-    pub(super) async fn fenced_writes_are_fenced(port: u16) {
+    pub(super) async fn write_with_an_older_or_no_token_is_refused(port: u16) {
         let application = Application::connect("sdk-1", port);
         let client = &application.client;
         let old = set(client, "lock", "1").await;
@@ -152,28 +153,31 @@ mod cases {
         application.close().await;
     }
 
-    pub(super) async fn notifications_arrive(port: u16) {
+    pub(super) async fn observer_receives_set_and_expiry_until_it_unobserves(port: u16) {
         let (watching, writing) =
             (Application::connect("sdk-1", port), Application::connect("sdk-2", port));
         let mut observation =
             watching.client.observe(b"k".to_vec(), TIMEOUT).await.expect("observe").response;
         let version = set(&writing.client, "k", "1").await;
-        assert_eq!(heard(&mut observation).await, (Operation::Set(b"1".to_vec()), version));
+        assert_eq!(
+            next_notification(&mut observation).await,
+            (Operation::Set(b"1".to_vec()), version)
+        );
         let options =
             SetOptions { expires: Some(Duration::from_millis(50)), ..SetOptions::default() };
         let set = writing.client.set(b"k".into(), b"2".into(), TIMEOUT, None, options).await;
         let version = set.expect("set").version.expect("a version");
-        assert_eq!(heard(&mut observation).await.0, Operation::Set(b"2".to_vec()));
-        let (operation, of) = heard(&mut observation).await;
-        assert_eq!((operation, of), (Operation::Del, version), "it expires");
+        assert_eq!(next_notification(&mut observation).await.0, Operation::Set(b"2".to_vec()));
+        let (operation, of) = next_notification(&mut observation).await;
+        assert_eq!((operation, of), (Operation::Del, version), "the value expires");
         let stop = || watching.client.unobserve(b"k".to_vec(), TIMEOUT);
         assert!(stop().await.expect("unobserve").response);
-        assert!(!stop().await.expect("unobserve").response, "it is not observed any more");
+        assert!(!stop().await.expect("unobserve").response, "not observed any more");
         watching.close().await;
         writing.close().await;
     }
 
-    pub(super) async fn binary_and_large_values_come_back(port: u16) {
+    pub(super) async fn binary_keys_and_large_values_are_returned_unchanged(port: u16) {
         let application = Application::connect("sdk-1", port);
         let key: Vec<u8> = (0..=255).cycle().take(6_500).collect();
         for size in [0, 1, 65_000] {
@@ -188,7 +192,7 @@ mod cases {
         application.close().await;
     }
 
-    /// Keys that fill several pages, in order.
+    /// Sets keys that fill several pages, and returns them in order.
     async fn many_keys(client: &Client) -> Vec<Vec<u8>> {
         let name =
             |number| format!("devices/{number:03}/a-key-of-some-length-as-they-are-in-the-field");
@@ -205,7 +209,7 @@ mod cases {
         keys
     }
 
-    /// All keys, and on how many pages.
+    /// Lists all keys, and counts the pages.
     async fn listed(client: &Client, pattern: &str) -> (Vec<Vec<u8>>, usize) {
         let mut pager = client.list_keys(pattern.into(), TIMEOUT).expect("a pager");
         let (mut keys, mut pages) = (Vec::new(), 0);
@@ -213,12 +217,12 @@ mod cases {
             keys.extend(page);
             pages += 1;
         }
-        assert_eq!(pager.next().await.expect("the end"), None, "it stays at its end");
+        assert_eq!(pager.next().await.expect("the end"), None, "the end is final");
         keys.sort();
         (keys, pages)
     }
 
-    pub(super) async fn all_keys_are_listed_page_by_page(port: u16) {
+    pub(super) async fn listing_returns_all_keys_in_pages(port: u16) {
         let application = Application::connect("sdk-1", port);
         let client = &application.client;
         assert_eq!(listed(client, "*").await, (vec![], 1), "an empty store has a page");
@@ -228,7 +232,7 @@ mod cases {
         assert_eq!(found, keys);
         assert!((3..=64).contains(&pages), "{pages} pages");
         assert_eq!(listed(client, "*/39?/*").await.0, keys[390..]);
-        // Two pagers of one client know nothing of each other.
+        // Two pagers of one client are independent.
         let mut one = client.list_keys(b"devices/*".into(), TIMEOUT).expect("a pager");
         let mut two = client.list_keys(b"devices/*".into(), TIMEOUT).expect("a pager");
         let first = one.next().await.expect("a page").expect("not the last");
@@ -239,7 +243,7 @@ mod cases {
         application.close().await;
     }
 
-    pub(super) async fn patterns_match_as_the_sdk_says(port: u16) {
+    pub(super) async fn patterns_match_as_the_sdk_documents(port: u16) {
         let application = Application::connect("sdk-1", port);
         let client = &application.client;
         for key in ["a", "a1", "a2", "b/1", "b/1/2", "a*", "\u{e9}1", "."] {
@@ -262,14 +266,14 @@ mod cases {
             let expected: Vec<Vec<u8>> = expected.iter().map(|key| (*key).into()).collect();
             assert_eq!(listed(client, pattern).await.0, expected, "{pattern}");
         }
-        assert!(client.list_keys(vec![], TIMEOUT).is_err(), "the SDK asks for no empty pattern");
+        assert!(client.list_keys(vec![], TIMEOUT).is_err(), "the SDK refuses an empty pattern");
         let mut refused = client.list_keys(b"a[".into(), TIMEOUT).expect("a pager");
-        let error = refused.next().await.expect_err("no pattern");
+        let error = refused.next().await.expect_err("an invalid pattern");
         assert!(matches!(error.kind(), ErrorKind::ServiceError(_)), "{error}");
         application.close().await;
     }
 
-    pub(super) async fn keys_come_and_go_while_they_are_listed(port: u16) {
+    pub(super) async fn listing_returns_stable_keys_once_during_writes(port: u16) {
         let (listing, writing) =
             (Application::connect("sdk-1", port), Application::connect("sdk-2", port));
         let keys = many_keys(&writing.client).await;
@@ -277,7 +281,7 @@ mod cases {
         let (mut found, mut turn) = (Vec::new(), 0);
         while let Some(page) = pager.next().await.expect("a page") {
             found.extend(page);
-            // Every tenth key goes, wherever the listing is, and new ones come before and behind it.
+            // Deletes every tenth key, and adds keys before and after the position of the listing.
             let gone = keys.iter().skip(turn).step_by(10).take(5);
             for key in gone {
                 let del = writing.client.del(key.clone(), None, TIMEOUT).await;
@@ -308,7 +312,7 @@ mod cases {
             .expect("a lease")
     }
 
-    pub(super) async fn a_lease_is_one_holder_at_a_time(port: u16) {
+    pub(super) async fn lease_has_one_holder_and_growing_tokens(port: u16) {
         let (one, two) = (Application::connect("sdk-1", port), Application::connect("sdk-2", port));
         let (first, second) = (lease_of(&one, "sdk-1"), lease_of(&two, "sdk-2"));
         let term = Duration::from_secs(20);
@@ -326,7 +330,7 @@ mod cases {
         two.close().await;
     }
 
-    pub(super) async fn a_lock_waits_for_its_release(port: u16) {
+    pub(super) async fn waiting_lock_is_acquired_after_the_release(port: u16) {
         let (one, two) = (Application::connect("sdk-1", port), Application::connect("sdk-2", port));
         let lock_of = |application: &Application, holder: &str| {
             lock::Client::new(application.client.clone(), b"lock".into(), holder.into())
@@ -336,7 +340,7 @@ mod cases {
         let term = Duration::from_secs(20);
         let token = first.lock(term, TIMEOUT, Some(Duration::from_secs(1))).await.expect("free");
         let waiting = tokio::spawn(async move { second.lock(term, TIMEOUT, None).await });
-        // The other one observes the lock before it tries, and tries before it waits.
+        // The second client observes the lock, then tries to acquire it, then waits.
         while lease_of(&one, "sdk-1").get_holder(TIMEOUT).await.expect("a query").is_none() {}
         first.unlock(TIMEOUT).await.expect("unlock");
         let next = waiting.await.expect("no panic").expect("free after the release");
@@ -345,7 +349,7 @@ mod cases {
         two.close().await;
     }
 
-    pub(super) async fn both_kinds_of_locks_exclude_each_other(port: u16) {
+    pub(super) async fn sdk_lock_and_own_lock_exclude_each_other(port: u16) {
         let theirs = Application::connect("sdk-1", port);
         let ours = connect(Options::new("ours", "127.0.0.1", port)).expect("a client id");
         let term = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! The SDK's clients beside mosquitto, while one store over etcd follows the other.
+//! The SDK's clients with mosquitto, during a failover between stores over etcd.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use statestore_testkit::brokers::Etcd;
 use statestore_testkit::brokers::Mosquitto;
 use statestore_tokio::StoreService;
 
-/// Of the lead, and longer than two fail-overs.
+/// Lease of the leader. A lock must outlive two failovers.
 const LEASE: Duration = Duration::from_secs(2);
 const TERM: Duration = Duration::from_secs(60);
 
-/// A store that stands by, or leads.
+/// Starts a store, which leads or becomes a standby.
 fn store(etcd: &Etcd, port: u16) -> (StoreService, RoleWatch) {
     let options = statestore_etcd::Options::new([etcd.url()]).lease(LEASE);
     let journal = EtcdJournal::new(options).expect("options");
@@ -32,11 +32,11 @@ fn store(etcd: &Etcd, port: u16) -> (StoreService, RoleWatch) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn locks_values_and_observations_go_on_with_the_next_store() {
+async fn locks_values_and_observations_survive_a_failover() {
     let test = "over_etcd";
     let (Some(etcd), Some(broker)) = (Etcd::start(test), Mosquitto::start(test)) else { return };
     let (first, _) = store(&etcd, broker.port());
-    first.wait_connected().await.expect("it leads");
+    first.wait_connected().await.expect("the store leads");
     let (second, mut role) = store(&etcd, broker.port());
 
     let one = Application::connect("sdk-1", broker.port());
@@ -56,26 +56,26 @@ async fn locks_values_and_observations_go_on_with_the_next_store() {
         one.client.set(b"k".into(), value.into(), TIMEOUT, token, options)
     };
     assert!(set("1", Some(token.clone())).await.expect("set").response);
-    let (told, _) = observed.recv_notification().await.expect("it goes on");
-    assert_eq!(told.operation, Operation::Set(b"1".to_vec()));
+    let (notified, _) = observed.recv_notification().await.expect("a notification");
+    assert_eq!(notified.operation, Operation::Set(b"1".to_vec()));
 
-    // It ends without handing over, so the other waits for the lease.
+    // The store ends without handing over, so the standby waits for the lease.
     drop(first);
     assert!(matches!(role.settled().await, Some(Role::Leading { epoch: 2, .. })));
-    second.wait_connected().await.expect("it leads");
+    second.wait_connected().await.expect("the store leads");
 
     let found = two.client.get(b"k".into(), TIMEOUT).await.expect("get");
     assert_eq!(found.response.as_deref(), Some(&b"1"[..]));
     let order = |clock: &dyn ToString| clock.to_string().parse::<Hlc>().expect("a clock");
-    let renewed = lease.acquire(TERM, TIMEOUT, None).await.expect("its own still");
+    let renewed = lease.acquire(TERM, TIMEOUT, None).await.expect("renewed by its holder");
     assert!(order(&renewed) > order(&before));
-    // Whoever had the lock has it, and whoever waits for it waits.
-    assert!(set("2", Some(token.clone())).await.expect("set").response, "its token is good");
-    let (told, _) = observed.recv_notification().await.expect("it goes on");
+    // The lock has the same holder, and the other client still waits.
+    assert!(set("2", Some(token.clone())).await.expect("set").response, "a valid token");
+    let (notified, _) = observed.recv_notification().await.expect("a notification");
     assert_eq!(
-        told.operation,
+        notified.operation,
         Operation::Set(b"2".to_vec()),
-        "registered once, and told by the next"
+        "the next store has the registration"
     );
     let waiting = tokio::spawn(async move { waiter.lock(TERM, TIMEOUT, None).await });
     while lease::Client::new(two.client.clone(), b"lock".into(), b"x".into())

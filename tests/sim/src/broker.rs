@@ -19,7 +19,8 @@ mod network;
 
 use network::{Content, InTransit, Lane, Unacknowledged};
 
-/// Faults of the network. Rates are per thousand messages. [`Faults::default`] has no faults.
+/// Faults of the network. Rates are per thousand messages. [`Faults::default`] is a perfect
+/// network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Minimum delay to or from the broker.
@@ -37,7 +38,7 @@ pub struct Faults {
     pub disconnects: u16,
 }
 
-pub use statestore_testkit::conformance::kit::Interceptor;
+pub use statestore_testkit::conformance::suite::Interceptor;
 
 /// Returns an additional delay of a message to its receiver. Later messages overtake it.
 pub type MessageDelay = Box<dyn FnMut(&Message) -> Duration + Send>;
@@ -75,7 +76,7 @@ pub enum Output {
         /// Client id.
         client_id: Arc<str>,
     },
-    /// Report to the hosted store that a client has disconnected, after all messages of that client.
+    /// Reports a disconnected client to the hosted store, after all messages of that client.
     Gone {
         /// The store's client id.
         client_id: Arc<str>,

@@ -155,12 +155,12 @@ pub fn number() -> impl Strategy<Value = u64> {
     prop_oneof![2 => 0..4_u64, 2 => select(edges.to_vec()), 1 => any::<u64>()]
 }
 
-/// A refusal of section 5.
+/// Any refusal of the table of errors in `docs/reference/protocol.md`.
 pub fn refusal() -> impl Strategy<Value = Refusal> {
     select(Refusal::ALL)
 }
 
-/// A refusal of section 5, or an unknown error line.
+/// Any known refusal, or an unknown error line.
 pub fn service_error() -> impl Strategy<Value = ServiceError<Vec<u8>>> {
     let unknown = bytes().prop_map(|mut text| {
         text.retain(|byte| !matches!(byte, b'\r' | b'\n'));

@@ -3,12 +3,12 @@
 //! | Module | Contents |
 //! |---|---|
 //! | [`brokers`] | mosquitto and etcd as processes, a scripted MQTT server |
-//! | [`conformance`] | suites for async handles, and the conformance kit in this process |
+//! | [`conformance`] | suites for async handles, and the conformance suite in this process |
 //! | [`credentials`] | certificates and tokens |
 //! | [`generators`] | random values of the protocol |
 //! | [`history`] | histories of clients, and the checker whether one order explains them |
 //! | [`links`] | suites that every MQTT link passes |
-//! | [`machines`] | requests to a store and its output, scripts of operations, a server step by step |
+//! | [`machines`] | requests to a store and its output, scripts of operations, a stepwise server |
 //! | [`process`] | commands, ports, logs, counted memory, a time limit for waits |
 //! | [`mod@reference`] | the reference store that others are compared with |
 //! | [`vectors`] | the golden vectors |

@@ -1,4 +1,4 @@
-//! The golden vectors: their reader is that of the conformance kit.
+//! The golden vectors: their reader is that of the conformance suite.
 
 use std::path::{Path, PathBuf};
 

@@ -1,27 +1,27 @@
-//! What a case is.
+//! A case: one rule of the protocol with its test.
 
 use std::fmt;
 use std::pin::Pin;
 
 use crate::trial::{Done, Trial};
 
-/// Where a rule comes from.
+/// The origin of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The public protocol page.
-    Page,
-    /// What deployed clients need, or do.
+    /// The public specification.
+    Spec,
+    /// The behaviour of deployed clients.
     Wire,
-    /// Both are silent, so stores may differ.
+    /// The specification and the clients leave it open, so stores may differ.
     Choice,
 }
 
 impl Source {
-    /// One word.
+    /// The name of the origin, as one word.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Page => "page",
+            Self::Spec => "spec",
             Self::Wire => "wire",
             Self::Choice => "choice",
         }
@@ -30,13 +30,13 @@ impl Source {
 
 type Run = for<'a> fn(&'a mut Trial) -> Pin<Box<dyn Future<Output = Done> + Send + 'a>>;
 
-/// One rule of the protocol, and how it is tried.
+/// A rule of the protocol and the function that tests it.
 pub struct Case {
     /// Section and name, such as `fence/lower`.
     pub name: &'static str,
-    /// Where the rule comes from.
+    /// Origin of the rule.
     pub source: Source,
-    /// The rule, in a sentence.
+    /// The rule as a sentence.
     pub rule: &'static str,
     pub(crate) run: Run,
 }
@@ -51,7 +51,7 @@ impl Case {
         Self { name, source, rule, run }
     }
 
-    /// Returns whether a name is that of this case, or of its section.
+    /// Returns whether `name` is the name of this case or of its section.
     #[must_use]
     pub fn is_named(&self, name: &str) -> bool {
         let section = self.name.split('/').next();

@@ -1,41 +1,46 @@
-//! What is expected of answers and notifications.
+//! Expectations about replies and notifications.
 
 use std::time::Duration;
 
-use crate::ask::{Ask, By, Dialect, ask, blob, notification_topic, notify_set, show};
 use crate::report::{NOT_ALLOWED, Verdict};
+use crate::request::{By, Dialect, Request, blob, notification_topic, notify_set, request, show};
 use crate::trial::{ABSENT, Done, OK, Reply, Stop, Trial, is_notification};
 use crate::version::Stamp;
 use crate::wire::Message;
 
-/// How much later than an answer a notification may come from a store that keeps no order.
+/// Maximum delay of a notification after a reply, for stores that do not order them.
 const QUIET: Duration = Duration::from_millis(25);
 
 impl Trial {
-    /// The answer is this.
+    /// Expects this reply; anything else is a failure.
     pub(crate) async fn expect(
         &mut self,
-        ask: &Ask,
+        request: &Request,
         payload: impl AsRef<[u8]>,
     ) -> Result<Reply, Stop> {
-        self.judge(ask, payload.as_ref(), Verdict::Fail).await
+        self.judge(request, payload.as_ref(), Verdict::Fail).await
     }
 
-    /// The answer is this by our choice.
-    pub(crate) async fn chosen(
+    /// Expects this reply; anything else is a difference.
+    pub(crate) async fn expect_by_choice(
         &mut self,
-        ask: &Ask,
+        request: &Request,
         payload: impl AsRef<[u8]>,
     ) -> Result<Reply, Stop> {
-        self.judge(ask, payload.as_ref(), Verdict::Differs).await
+        self.judge(request, payload.as_ref(), Verdict::Differs).await
     }
 
-    async fn judge(&mut self, ask: &Ask, payload: &[u8], or: Verdict) -> Result<Reply, Stop> {
-        let reply = self.ask(ask).await?;
+    async fn judge(
+        &mut self,
+        request: &Request,
+        payload: &[u8],
+        or: Verdict,
+    ) -> Result<Reply, Stop> {
+        let reply = self.request(request).await?;
         if reply.0.payload != payload {
-            // Whatever else is asked in this case follows from it.
+            // The remaining requests of this case would fail as a consequence.
             if payload == OK && reply.error() == Some("the quota has been exceeded") {
-                let text = "expected +OK\\r\\n, and the store has no room for another key";
+                let text = "expected +OK\\r\\n, but the store is full";
                 return Err(Stop::Missing(text.into()));
             }
             self.found(or, format_args!("expected {}", show(payload)));
@@ -43,67 +48,84 @@ impl Trial {
         Ok(reply)
     }
 
-    /// The answer is an error with this text.
-    pub(crate) async fn refused(&mut self, ask: &Ask, text: &str) -> Result<Reply, Stop> {
-        self.judge_refusal(ask, text, Verdict::Fail).await
+    /// Expects an error with this text; anything else is a failure.
+    pub(crate) async fn expect_refusal(
+        &mut self,
+        request: &Request,
+        text: &str,
+    ) -> Result<Reply, Stop> {
+        self.judge_refusal(request, text, Verdict::Fail).await
     }
 
-    /// The same by our choice.
-    pub(crate) async fn chosen_refusal(&mut self, ask: &Ask, text: &str) -> Result<Reply, Stop> {
-        self.judge_refusal(ask, text, Verdict::Differs).await
+    /// Expects an error with this text; anything else is a difference.
+    pub(crate) async fn expect_refusal_by_choice(
+        &mut self,
+        request: &Request,
+        text: &str,
+    ) -> Result<Reply, Stop> {
+        self.judge_refusal(request, text, Verdict::Differs).await
     }
 
-    async fn judge_refusal(&mut self, ask: &Ask, text: &str, or: Verdict) -> Result<Reply, Stop> {
-        let reply = self.ask(ask).await?;
+    async fn judge_refusal(
+        &mut self,
+        request: &Request,
+        text: &str,
+        or: Verdict,
+    ) -> Result<Reply, Stop> {
+        let reply = self.request(request).await?;
         let payload = format!("-ERR {text}\r\n");
         if reply.0.payload != payload {
-            // The page misprints one text, and has a colon in some.
+            // The specification misprints one text, and has a colon in some texts.
             let same = reply
                 .error()
-                .is_some_and(|told| told.replace("version that", "version than") == text);
+                .is_some_and(|got| got.replace("version that", "version than") == text);
             let verdict = if same { Verdict::Differs } else { or };
             self.found(verdict, format_args!("expected {}", show(payload.as_bytes())));
         }
         Ok(reply)
     }
 
-    /// The answer says that it was not applied, in the dialect of who asks.
-    pub(crate) async fn not_applied(&mut self, ask: &Ask) -> Result<Reply, Stop> {
-        let reply = self.ask(ask).await?;
+    /// Expects the reply "not applied" in the dialect of the request.
+    pub(crate) async fn not_applied(&mut self, request: &Request) -> Result<Reply, Stop> {
+        let reply = self.request(request).await?;
         let seen = Dialect::BOTH.into_iter().find(|form| reply.0.payload == form.not_applied());
-        let own = ask.dialect.not_applied();
+        let own = request.dialect.not_applied();
         match seen {
             Some(seen) => {
-                self.dialects[ask.dialect as usize] = Some(seen);
-                self.may(seen == ask.dialect, format_args!("expected {}", show(own)));
+                self.dialects[request.dialect as usize] = Some(seen);
+                self.should(seen == request.dialect, format_args!("expected {}", show(own)));
             }
             None => self.must(false, format_args!("expected {}", show(own))),
         }
         Ok(reply)
     }
 
-    /// A SET that is applied; its version, empty when there is none.
+    /// Expects that a SET is applied. Returns its version, or an empty text.
     pub(crate) async fn set(&mut self, key: &[u8], value: &str) -> Result<String, Stop> {
-        let reply = self.expect(&ask!["SET", key, value], OK).await?;
+        let reply = self.expect(&request!["SET", key, value], OK).await?;
         Ok(reply.timestamp().unwrap_or_default().to_owned())
     }
 
-    /// Returns whether GET has this value.
-    pub(crate) async fn has(&mut self, key: &[u8], value: Option<&str>) -> Result<Reply, Stop> {
+    /// Expects that GET returns this value.
+    pub(crate) async fn expect_value(
+        &mut self,
+        key: &[u8],
+        value: Option<&str>,
+    ) -> Result<Reply, Stop> {
         let expected = value.map_or_else(|| ABSENT.to_vec(), |value| blob(value.as_bytes()));
-        self.expect(&ask!["GET", key], expected).await
+        self.expect(&request!["GET", key], expected).await
     }
 
     // Notifications.
 
-    /// The next notification.
+    /// Waits for the next notification.
     pub(crate) async fn notification(&mut self, by: By) -> Result<Message, Stop> {
         let notification = self.receive(by, is_notification).await?;
         notification.ok_or_else(|| Stop::Missing("no notification in time".into()))
     }
 
-    /// The next notification is of a SET with this value and version.
-    pub(crate) async fn told_set(
+    /// Expects a notification of a SET with this value and version.
+    pub(crate) async fn expect_set_notification(
         &mut self,
         by: By,
         key: &[u8],
@@ -113,16 +135,16 @@ impl Trial {
         let message = self.notification(by).await?;
         self.is_about(by, key, &message, version);
         let expected = notify_set(value.as_bytes());
-        let told = show(&message.payload);
+        let got = show(&message.payload);
         self.must(
             message.payload == expected,
-            format_args!("expected the notification {}, got {told}", show(&expected)),
+            format_args!("expected the notification {}, got {got}", show(&expected)),
         );
         Ok(())
     }
 
-    /// The next notification is of a removal; registered in this dialect.
-    pub(crate) async fn told_deleted(
+    /// Expects a notification of a removal, in the dialect of the registration.
+    pub(crate) async fn expect_delete_notification(
         &mut self,
         by: By,
         key: &[u8],
@@ -136,10 +158,10 @@ impl Trial {
     }
 
     pub(crate) fn is_deletion(&mut self, message: &Message, dialect: Dialect) {
-        let (expected, told) = (show(dialect.deleted()), show(&message.payload));
-        let text = format!("expected the notification {expected}, got {told}");
+        let (expected, got) = (show(dialect.deleted()), show(&message.payload));
+        let text = format!("expected the notification {expected}, got {got}");
         match Dialect::BOTH.into_iter().find(|form| message.payload == form.deleted()) {
-            Some(seen) => self.may(seen == dialect, text),
+            Some(seen) => self.should(seen == dialect, text),
             None => self.must(false, text),
         }
     }
@@ -160,34 +182,34 @@ impl Trial {
                 show(message.topic.as_bytes())
             ),
         );
-        let told = message.property("__ts").unwrap_or("none");
-        let same = told == version
-            || Stamp::parse(told).is_some_and(|told| Some(told) == Stamp::parse(version));
+        let got = message.property("__ts").unwrap_or("none");
+        let same = got == version
+            || Stamp::parse(got).is_some_and(|got| Some(got) == Stamp::parse(version));
         self.must(
             same,
             format_args!(
                 "expected a notification with __ts {version}, got {}",
-                show(told.as_bytes())
+                show(got.as_bytes())
             ),
         );
     }
 
-    /// No notification has come that was not taken. The answer to another request comes after all before it; where it does
-    /// not, a moment more shows it.
-    pub(crate) async fn quiet(&mut self, by: By) -> Done {
-        let nothing = self.key("nothing is here");
-        self.expect(&ask!["GET", nothing].by(by), ABSENT).await?;
-        self.listen(by, QUIET).await?;
-        while let Some(message) = self.heard(by) {
+    /// Expects that no further notification arrives. The reply to a later request follows all
+    /// earlier notifications in ordered stores; for other stores, wait a moment longer.
+    pub(crate) async fn expect_no_notification(&mut self, by: By) -> Done {
+        let nothing = self.key("absent");
+        self.expect(&request!["GET", nothing].by(by), ABSENT).await?;
+        self.receive_for(by, QUIET).await?;
+        while let Some(message) = self.take_notification(by) {
             let (topic, payload) = (show(message.topic.as_bytes()), show(&message.payload));
-            self.must(false, format_args!("a notification too many: {payload} on {topic}"));
+            self.must(false, format_args!("unexpected notification: {payload} on {topic}"));
         }
         Ok(())
     }
 }
 
 impl Reply {
-    /// Access rules are the store's own, and no case is about them: one that meets with them goes no further.
+    /// Skips the case if the store does not authorize the request: no case is about access rules.
     pub(crate) fn allowed(self) -> Result<Self, Stop> {
         match self.error() {
             Some("not authorized") => Err(Stop::Skipped(NOT_ALLOWED)),

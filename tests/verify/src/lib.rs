@@ -1,15 +1,16 @@
-//! A conformance kit for stores that speak the MQTT 5 state store protocol.
+//! A conformance suite for stores of the MQTT 5 state store protocol.
 //!
-//! It tries a store from outside, as its clients would, rule by rule: [`CASES`] is the list. It needs a broker with a store
-//! behind it, whoever wrote that and in whatever language; nothing in it knows an implementation. `statestore verify
-//! --broker URL` is this crate as a command.
+//! It tests a store from outside, as its clients would, rule by rule: [`CASES`] is the list. It
+//! needs a broker with a store, in any language; it does not depend on any implementation. The
+//! command `statestore verify --broker URL` runs this crate.
 //!
-//! A case [passes](Verdict::Pass), or [fails](Verdict::Fail), or the store [differs](Verdict::Differs): it does something
-//! legal that is not what this project's store does. That is so where the public page and the deployed clients disagree,
-//! and where both are silent ([`Source::Choice`]), so a run against a store settles what that store has chosen.
+//! The verdict of a case is [pass](Verdict::Pass), [fail](Verdict::Fail), or
+//! [differs](Verdict::Differs). A store differs if its behaviour is legal but not that of this
+//! project's store. This is possible where the specification and the deployed clients disagree or
+//! leave the rule open ([`Source::Choice`]).
 //!
-//! A run writes keys below one prefix alone, and [removes](Run::finish) them. Its requests, some hundreds of them, come one
-//! after the other.
+//! A run writes only keys below one prefix, and [removes](Run::finish) them. It sends some hundreds
+//! of requests, one at a time.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -19,8 +20,8 @@
 //!
 //! # #[cfg(feature = "client")]
 //! # async fn example() -> Result<(), statestore_verify::Unreachable> {
-//! let place = Broker(Options::new("", "localhost", 1883));
-//! let mut run = Run::start(Arc::new(place), Settings::new("verify-7f3a")).await?;
+//! let connector = Broker(Options::new("", "localhost", 1883));
+//! let mut run = Run::start(Arc::new(connector), Settings::new("verify-7f3a")).await?;
 //! for case in CASES.iter().filter(|case| case.is_named("fence")) {
 //!     run.case(case).await;
 //! }
@@ -30,13 +31,13 @@
 //! # }
 //! ```
 //!
-//! # What it cannot try
+//! # Limits
 //!
-//! That a request which has expired in the queue of a store is dropped; what survives a restart; quotas; who may do what;
-//! and whatever takes longer than a second or two, such as long leases, or how long answers to duplicates are kept.
+//! The suite does not test the expiry of requests in the queue of the store, restarts, quotas and
+//! authorization. It also omits everything that takes longer than a second or two, such as long
+//! leases and the age limit of the deduplication cache.
 #![forbid(unsafe_code)]
 
-mod ask;
 mod case;
 mod cases;
 mod clean_up;
@@ -44,19 +45,20 @@ mod expect;
 #[cfg(feature = "client")]
 pub mod over_client;
 mod report;
+mod request;
 mod run;
 mod trial;
 pub mod vectors;
 mod version;
 pub mod wire;
 
-pub use ask::Dialect;
 pub use case::{Case, Source};
 pub use cases::CASES;
 pub use report::{CaseReport, Finding, Report, Verdict};
+pub use request::Dialect;
 pub use run::{Run, Settings, Unreachable};
 
-/// The program in the README of this package.
+/// Compiles the program in the README of this package.
 #[cfg(all(doctest, feature = "client"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

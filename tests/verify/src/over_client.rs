@@ -1,4 +1,4 @@
-//! Any MQTT 5 broker, over `statestore-client`.
+//! Connections to any MQTT 5 broker, with `statestore-client`.
 
 use std::collections::VecDeque;
 
@@ -11,16 +11,16 @@ use statestore_mqtt::session::{Event, Publish};
 
 pub use statestore_client::Options;
 
-use crate::wire::{Connection, Lost, Message, Pending, Place};
+use crate::wire::{Connection, Connector, Lost, Message, Pending};
 
-/// Bytes of messages that may arrive while an acknowledgement is awaited.
+/// Maximum size of the messages that arrive while an acknowledgement is awaited.
 const ARRIVED_BYTES_MAX: usize = 8 << 20;
 
-/// A broker, and how to connect to it. The kit replaces the client id of the options.
+/// The options of a broker. The suite replaces their client id.
 #[derive(Clone, Debug)]
 pub struct Broker(pub Options);
 
-impl Place for Broker {
+impl Connector for Broker {
     fn connect<'a>(&'a self, client_id: &'a str) -> Pending<'a, Box<dyn Connection>> {
         Box::pin(async move {
             let mut options = self.0.clone();
@@ -47,7 +47,7 @@ impl Open {
         self.last_token
     }
 
-    /// The next event that is not a message.
+    /// Waits for the next event other than a message.
     async fn event(&mut self) -> Result<Event, Lost> {
         loop {
             match self.socket.next_event().await.map_err(Lost::because)? {

@@ -1,28 +1,28 @@
-//! What came of it.
+//! Results of cases and of a run.
 
 use std::time::Duration;
 
 use crate::Dialect;
 use crate::case::Case;
 
-/// Why a case cannot be judged where the store has access rules.
-pub(crate) const NOT_ALLOWED: &str = "the store does not allow this client what the rule takes";
+/// Text of a finding that skips a case because of the access rules of the store.
+pub(crate) const NOT_ALLOWED: &str = "the store does not authorize the requests of this rule";
 
-/// What came of a case, from good to bad.
+/// Result of a case, from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// As the protocol says.
+    /// The store follows the rule.
     Pass,
-    /// It could not be tried here, and why.
+    /// The case could not run.
     Skipped,
-    /// Legal, and not as the implementation does it that this kit comes from.
+    /// The behaviour is legal, but differs from this project's store.
     Differs,
-    /// Against the protocol.
+    /// The store breaks the rule.
     Fail,
 }
 
 impl Verdict {
-    /// One word.
+    /// The verdict as one word.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,58 +34,60 @@ impl Verdict {
     }
 }
 
-/// Something that was not as expected, or why a case was skipped.
+/// A deviation from the rule, or the reason why a case was skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// How bad it is.
+    /// Severity.
     pub verdict: Verdict,
-    /// What was expected and what was seen.
+    /// The expected and the actual behaviour.
     pub text: String,
-    /// The request before, its payload escaped and cut short, with what else it carried.
-    pub asked: Option<String>,
-    /// The answer to it, likewise.
-    pub answered: Option<String>,
+    /// The preceding request: its payload, escaped and truncated, with its timestamp and token.
+    pub request: Option<String>,
+    /// The response to it, in the same form.
+    pub response: Option<String>,
 }
 
-/// What came of one case.
+/// Result of one case.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CaseReport {
-    /// Which.
+    /// The case.
     pub case: &'static Case,
-    /// The worst of the findings.
+    /// The worst verdict of the findings.
     pub verdict: Verdict,
-    /// In the order in which they were made.
+    /// Findings, oldest first.
     pub findings: Vec<Finding>,
-    /// Requests it took.
+    /// Number of requests.
     pub requests: u64,
-    /// How long it took.
+    /// Duration.
     pub elapsed: Duration,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// In the order in which they were run.
+    /// Results of the cases, in the order in which they ran.
     pub cases: Vec<CaseReport>,
-    /// Requests in all, with those that removed keys.
+    /// Number of requests, including those that removed keys.
     pub requests: u64,
-    /// From request to answer: the median, of those that were answered.
+    /// Median time from request to response.
     pub median: Duration,
-    /// The longest.
+    /// Longest time from request to response.
     pub longest: Duration,
-    /// In which form a client of the page is answered, and in which a deployed one, as far as a case has seen it.
+    /// Dialect of the responses to a client of the specification, and to a deployed client, if
+    /// observed.
     pub dialects: [Option<Dialect>; 2],
-    /// Keys that were removed at the end.
+    /// Number of keys that were removed at the end.
     pub removed: usize,
-    /// Keys that may be left: they were set, or asked to be, and that they are gone is not known.
+    /// Keys that may remain: they were set, or may have been set, and their removal is not
+    /// confirmed.
     pub left: Vec<Vec<u8>>,
 }
 
 impl Report {
-    /// Cases with this verdict.
+    /// Number of cases with this verdict.
     #[must_use]
     pub fn count(&self, verdict: Verdict) -> usize {
         self.cases.iter().filter(|case| case.verdict == verdict).count()
@@ -97,21 +99,22 @@ impl Report {
         self.count(Verdict::Fail) == 0
     }
 
-    /// Cases that could not be judged, since the store does not allow this client what they take.
+    /// Number of cases without a verdict because the store does not authorize their requests.
     #[must_use]
     pub fn not_allowed(&self) -> usize {
-        let is_one = |case: &&CaseReport| case.findings.iter().any(|one| one.text == NOT_ALLOWED);
-        self.cases.iter().filter(|case| case.verdict == Verdict::Skipped).filter(is_one).count()
+        let is_refused =
+            |case: &&CaseReport| case.findings.iter().any(|finding| finding.text == NOT_ALLOWED);
+        self.cases.iter().filter(|case| case.verdict == Verdict::Skipped).filter(is_refused).count()
     }
 
-    /// Whom the store answers in which dialect, in words.
+    /// Describes the dialects of the responses.
     #[must_use]
     pub const fn dialect(&self) -> &'static str {
         match self.dialects {
-            [Some(Dialect::Page), Some(Dialect::Deployed)] => "each client in its own",
-            [Some(Dialect::Page), Some(Dialect::Page)] => "always the page's",
+            [Some(Dialect::Spec), Some(Dialect::Deployed)] => "each client in its own",
+            [Some(Dialect::Spec), Some(Dialect::Spec)] => "always the specified one",
             [Some(Dialect::Deployed), Some(Dialect::Deployed)] => "always the deployed one",
-            [Some(Dialect::Deployed), Some(Dialect::Page)] => "each client in the other one",
+            [Some(Dialect::Deployed), Some(Dialect::Spec)] => "each client in the other one",
             _ => "not seen",
         }
     }

@@ -1,4 +1,4 @@
-//! One case after the other.
+//! A run of several cases, one at a time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::ask::{By, ask};
 use crate::case::Case;
 use crate::report::{CaseReport, Finding, Report, Verdict};
+use crate::request::{By, request};
 use crate::trial::{Stop, Trial};
-use crate::wire::Place;
+use crate::wire::Connector;
 
-/// How a run is done.
+/// Settings of a run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What its keys begin with: text that no other run has, without a slash. No other key is set.
+    /// Prefix of all keys: text without a slash that is unique to this run.
     pub run: String,
-    /// What its client ids begin with, unless that is the same.
+    /// Prefix of all client ids, if it differs from the prefix of the keys.
     pub client_id: Option<String>,
-    /// How long to wait for an answer or a notification.
+    /// Maximum time to wait for a reply or a notification.
     pub timeout: Duration,
-    /// True if to send every row of the golden vectors, rather than every third.
+    /// True to send every row of the golden vectors, rather than every third.
     pub is_thorough: bool,
 }
 
 impl Settings {
-    /// With five seconds for each answer, and not thorough.
+    /// Settings with a timeout of five seconds, and not thorough.
     #[must_use]
     pub fn new(run: impl Into<String>) -> Self {
         Self {
@@ -38,13 +38,13 @@ impl Settings {
     }
 }
 
-/// Why there is nothing to try.
+/// The reason why a run cannot start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unreachable {
-    /// No connection to the broker, or none that may subscribe.
+    /// No connection to the broker, or the broker refuses the subscriptions.
     Broker(String),
-    /// No store answers, or not as a client could know, and why that is thought.
+    /// The store does not respond, or its responses are unusable.
     Store(String),
 }
 
@@ -52,22 +52,23 @@ impl fmt::Display for Unreachable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Broker(reason) => write!(f, "no connection to the broker: {reason}"),
-            Self::Store(reason) => write!(f, "no store answers on this broker: {reason}"),
+            Self::Store(reason) => write!(f, "no response from a store on this broker: {reason}"),
         }
     }
 }
 
 impl std::error::Error for Unreachable {}
 
-/// A store that is being tried.
+/// A run against one store.
 ///
 /// ```no_run
 /// use std::sync::Arc;
 /// use statestore_verify::{CASES, Run, Settings, Verdict};
-/// # use statestore_verify::wire::Place;
+/// # use statestore_verify::wire::Connector;
 ///
-/// # async fn example(place: Arc<dyn Place>) -> Result<(), statestore_verify::Unreachable> {
-/// let mut run = Run::start(place, Settings::new("verify-7f3a")).await?;
+/// # use statestore_verify::Unreachable;
+/// # async fn example(connector: Arc<dyn Connector>) -> Result<(), Unreachable> {
+/// let mut run = Run::start(connector, Settings::new("verify-7f3a")).await?;
 /// for case in CASES {
 ///     let report = run.case(case).await;
 ///     if report.verdict == Verdict::Fail {
@@ -86,23 +87,26 @@ pub struct Run {
 }
 
 impl Run {
-    /// Connects, and asks whether there is a store.
+    /// Connects, and checks that a store responds.
     ///
     /// # Errors
     /// [`Unreachable`].
-    pub async fn start(place: Arc<dyn Place>, settings: Settings) -> Result<Self, Unreachable> {
-        let mut trial = Trial::new(place, settings);
-        let nothing = trial.key("nothing is here");
-        match trial.ask(&ask!["GET", nothing].by(By::A)).await {
+    pub async fn start(
+        connector: Arc<dyn Connector>,
+        settings: Settings,
+    ) -> Result<Self, Unreachable> {
+        let mut trial = Trial::new(connector, settings);
+        let nothing = trial.key("absent");
+        match trial.request(&request!["GET", nothing].by(By::A)).await {
             Ok(_) => Ok(Self { trial, cases: Vec::new(), removed: 0 }),
             Err(Stop::Lost(lost)) => Err(Unreachable::Broker(lost.0)),
             Err(Stop::Missing(what)) => Err(Unreachable::Store(what)),
-            // It answers.
+            // A refusal is a response too.
             Err(Stop::Skipped(_)) => Ok(Self { trial, cases: Vec::new(), removed: 0 }),
         }
     }
 
-    /// Runs one case; skips it when the last requests had no answer. Its future may be dropped.
+    /// Runs one case. Skips it if the store has stopped responding. The future may be dropped.
     pub async fn case(&mut self, case: &'static Case) -> &CaseReport {
         if self.trial.is_given_up() {
             return self
@@ -116,13 +120,13 @@ impl Run {
         self.add(case, findings, requests, since.elapsed())
     }
 
-    /// Has a case in the report that is not run.
+    /// Reports a case as skipped.
     pub fn skip(&mut self, case: &'static Case, why: &str) -> &CaseReport {
         let finding = Finding {
             verdict: Verdict::Skipped,
             text: why.to_owned(),
-            asked: None,
-            answered: None,
+            request: None,
+            response: None,
         };
         self.add(case, vec![finding], 0, Duration::ZERO)
     }
@@ -139,24 +143,25 @@ impl Run {
         &self.cases[self.cases.len() - 1]
     }
 
-    /// Returns whether the last requests had no answer, so that no further case is run.
+    /// Returns whether the store has stopped responding, so that the remaining cases are skipped.
     #[must_use]
     pub const fn has_lost_its_store(&self) -> bool {
         self.trial.is_given_up()
     }
 
-    /// Removes every key that was written, and disconnects. Its future may be dropped: the report says what is left.
+    /// Removes all written keys and disconnects. If the future is dropped, the report lists the keys
+    /// that remain.
     pub async fn clean_up(&mut self) {
         self.trial.clean_up(&mut self.removed).await;
     }
 
-    /// [Cleans up](Self::clean_up), and tells what came of it all.
+    /// [Cleans up](Self::clean_up) and returns the report.
     pub async fn finish(mut self) -> Report {
         self.clean_up().await;
         self.report()
     }
 
-    /// What came of it so far, without cleaning up.
+    /// Returns the report so far, without cleaning up.
     #[must_use]
     pub fn report(self) -> Report {
         let mut times = self.trial.times;

@@ -1,4 +1,4 @@
-//! What a case works with: two clients, what they ask, and what is found.
+//! The context of a case: two clients, their requests, and the findings.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::{self, Write as _};
@@ -9,48 +9,50 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::ask::{Ask, By, Dialect, Part, REQUEST, notification_topic, response_topic, show};
 use crate::report::{Finding, Verdict, one_line};
+use crate::request::{
+    By, Dialect, Part, REQUEST, Request, notification_topic, response_topic, show,
+};
 use crate::run::Settings;
 use crate::version::Stamp;
-use crate::wire::{Connection, Lost, Message, Place};
+use crate::wire::{Connection, Connector, Lost, Message};
 
 pub(crate) const OK: &[u8] = b"+OK\r\n";
 pub(crate) const ABSENT: &[u8] = b"$-1\r\n";
 pub(crate) const ZERO: &[u8] = b":0\r\n";
 pub(crate) const ONE: &[u8] = b":1\r\n";
 
-/// Bytes of messages that wait to be looked at, at most: a page or a value takes a megabyte.
+/// Maximum size of the unread messages of a client. A page or a value may have a megabyte.
 const INBOX_BYTES_MAX: usize = 8 << 20;
 
-/// Findings of one case that are told apart.
+/// Maximum number of separate findings of one case.
 const FINDINGS_MAX: usize = 5;
 
-/// After so many requests in a row without an answer there is no store any more.
+/// Number of consecutive requests without a reply after which the store is given up.
 const UNANSWERED_MAX: u32 = 3;
 
 /// After this many malformed responses in a row, the peer is not a store.
 const MALFORMED_MAX: u32 = 10;
 
-/// The shortest time for which a value is set that is to expire.
+/// Minimum expiry of a value that is set in order to expire.
 const SOON_MIN: Duration = Duration::from_millis(250);
 
-/// The shortest wait for what a store may do or not.
+/// Minimum time to wait for an optional reaction of the store.
 const PATIENCE_MIN: Duration = Duration::from_millis(500);
 
-/// Messages that have come late and are read away, at most.
+/// Maximum number of late messages that are discarded.
 const LATE_MAX: usize = 10_000;
 
-/// Round trips that are remembered for the median.
+/// Maximum number of round trips that are recorded for the median.
 const TIMES_MAX: usize = 10_000;
 
 pub(crate) type Done = Result<(), Stop>;
 
-/// Why a case does not go on.
+/// The reason why a case ends early.
 #[derive(Debug)]
 pub(crate) enum Stop {
     Lost(Lost),
-    /// Something did not come in time.
+    /// Something did not arrive in time, or is unusable.
     Missing(String),
     Skipped(&'static str),
 }
@@ -61,18 +63,18 @@ impl From<Lost> for Stop {
     }
 }
 
-/// What is known of a key that was to be set.
+/// State of a key that the run tried to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// Nothing yet.
+    /// No reply yet.
     Asked,
-    /// That it was refused.
+    /// All requests so far were refused.
     Refused,
-    /// That it was not.
+    /// A request may have been applied.
     Answered,
 }
 
-/// A connected client, and what it has received and nobody has taken.
+/// A connected client, with its unread messages.
 struct Client {
     id: String,
     connection: Box<dyn Connection>,
@@ -81,11 +83,11 @@ struct Client {
 }
 
 impl Client {
-    fn keep(&mut self, message: Message) -> Result<(), Lost> {
+    fn buffer(&mut self, message: Message) -> Result<(), Lost> {
         self.inbox_bytes += message.size();
         self.inbox.push_back(message);
         match self.inbox_bytes > INBOX_BYTES_MAX {
-            true => Err(Lost::because("it sends megabytes that nobody has asked for")),
+            true => Err(Lost::because("the broker sends megabytes of unrequested messages")),
             false => Ok(()),
         }
     }
@@ -97,13 +99,13 @@ impl Client {
         Some(message)
     }
 
-    fn forget(&mut self) {
+    fn clear(&mut self) {
         self.inbox.clear();
         self.inbox_bytes = 0;
     }
 }
 
-/// An answer.
+/// The reply to a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply(pub(crate) Message);
 
@@ -116,7 +118,7 @@ impl Reply {
         self.timestamp().and_then(Stamp::parse)
     }
 
-    /// The text of an error, in any form that deployed clients read.
+    /// Returns the text of an error, in any form that deployed clients accept.
     pub(crate) fn error(&self) -> Option<&str> {
         let text = std::str::from_utf8(&self.0.payload).ok()?;
         let text = text.strip_prefix("-ERR")?;
@@ -125,19 +127,19 @@ impl Reply {
     }
 }
 
-/// A file of vectors that cannot be read, which would be a fault of this crate.
+/// An unreadable file of vectors, which is a defect of this crate.
 impl From<String> for Stop {
     fn from(fault: String) -> Self {
         Self::Missing(fault)
     }
 }
 
-/// What a case works with.
+/// The context of a case.
 pub(crate) struct Trial {
-    place: Arc<dyn Place>,
-    /// What all keys of the run begin with.
+    connector: Arc<dyn Connector>,
+    /// Prefix of all keys of the run.
     run: String,
-    /// What all client ids begin with.
+    /// Prefix of all client ids.
     client_id: String,
     pub(crate) timeout: Duration,
     clients: [Option<Client>; 2],
@@ -148,7 +150,7 @@ pub(crate) struct Trial {
     pub(crate) requests: u64,
     pub(crate) times: Vec<Duration>,
     pub(crate) dialects: [Option<Dialect>; 2],
-    /// Requests in a row that had no answer.
+    /// Number of consecutive requests without a reply.
     unanswered: u32,
     /// Number of malformed responses since the last well-formed one.
     malformed: u32,
@@ -157,9 +159,9 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    pub(crate) fn new(place: Arc<dyn Place>, settings: Settings) -> Self {
+    pub(crate) fn new(connector: Arc<dyn Connector>, settings: Settings) -> Self {
         Self {
-            place,
+            connector,
             client_id: settings.client_id.unwrap_or_else(|| settings.run.clone()),
             run: settings.run,
             timeout: settings.timeout,
@@ -184,7 +186,7 @@ impl Trial {
         self.unanswered >= UNANSWERED_MAX || self.malformed >= MALFORMED_MAX
     }
 
-    /// Begins a case; what has come late of the one before is forgotten.
+    /// Begins a case. Discards late messages of the previous case.
     pub(crate) async fn begin(&mut self, name: &'static str) {
         self.section = name;
         self.exchange = (None, None);
@@ -197,14 +199,14 @@ impl Trial {
                 }
             };
             let _ = tokio::time::timeout(Duration::ZERO, late).await;
-            client.forget();
+            client.clear();
         }
     }
 
-    /// Ends a case: what was found.
+    /// Ends a case and returns its findings.
     pub(crate) fn end(&mut self, done: Done) -> Vec<Finding> {
         match done {
-            Ok(()) => [By::A, By::B].into_iter().for_each(|by| self.nothing_else_answered(by)),
+            Ok(()) => [By::A, By::B].into_iter().for_each(|by| self.expect_no_reply(by)),
             Err(Stop::Missing(what)) => self.found(Verdict::Fail, what),
             Err(Stop::Skipped(why)) => self.found(Verdict::Skipped, why),
             Err(Stop::Lost(lost)) => {
@@ -215,32 +217,32 @@ impl Trial {
         mem::take(&mut self.findings)
     }
 
-    /// No answer has come that was not asked for.
-    pub(crate) fn nothing_else_answered(&mut self, by: By) {
+    /// Reports a reply that belongs to no request.
+    pub(crate) fn expect_no_reply(&mut self, by: By) {
         let Some(client) = self.clients[by as usize].as_mut() else { return };
         if let Some(answer) = client.take(|message| !is_notification(message)) {
             let payload = show(&answer.payload);
             self.must(
                 false,
-                format_args!("an answer too many: {payload}; are there two stores on this broker?"),
+                format_args!("unexpected reply: {payload}; are there two stores on this broker?"),
             );
         }
     }
 
-    // What is found.
+    // Findings.
 
     pub(crate) fn found(&mut self, verdict: Verdict, text: impl fmt::Display) {
         match self.findings.len() {
             ..FINDINGS_MAX => {
-                let ((asked, answered), text) =
+                let ((request, response), text) =
                     (self.exchange.clone(), one_line(&text.to_string()));
-                self.findings.push(Finding { verdict, text, asked, answered });
+                self.findings.push(Finding { verdict, text, request, response });
             }
             FINDINGS_MAX => {
-                let text = "and more of the like".to_owned();
-                self.findings.push(Finding { verdict, text, asked: None, answered: None });
+                let text = "further findings are omitted".to_owned();
+                self.findings.push(Finding { verdict, text, request: None, response: None });
             }
-            // The worst of them counts.
+            // The worst verdict counts.
             _ => {
                 self.findings[FINDINGS_MAX].verdict =
                     self.findings[FINDINGS_MAX].verdict.max(verdict)
@@ -248,27 +250,27 @@ impl Trial {
         }
     }
 
-    /// A rule.
+    /// Reports a failure if the rule does not hold.
     pub(crate) fn must(&mut self, holds: bool, rule: impl fmt::Display) {
         if !holds {
             self.found(Verdict::Fail, rule);
         }
     }
 
-    /// What is legal otherwise too.
-    pub(crate) fn may(&mut self, holds: bool, rule: impl fmt::Display) {
+    /// Reports a difference if the rule does not hold.
+    pub(crate) fn should(&mut self, holds: bool, rule: impl fmt::Display) {
         if !holds {
             self.found(Verdict::Differs, rule);
         }
     }
 
-    /// Of many things that are much alike those to be tried: all, or every third.
+    /// Selects from similar test cases: all, or every third.
     pub(crate) fn sample<T>(&self, all: Vec<T>) -> Vec<T> {
         let step = if self.is_thorough { 1 } else { 3 };
         all.into_iter().step_by(step).collect()
     }
 
-    // Keys and names.
+    // Keys and ids.
 
     /// A key of this case.
     pub(crate) fn key(&self, name: impl AsRef<[u8]>) -> Vec<u8> {
@@ -295,7 +297,7 @@ impl Trial {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A clock value that is so far ahead, or behind.
+    /// A clock value that is this far ahead, or behind if negative.
     pub(crate) fn stamp(&self, ahead_ms: i64) -> String {
         format!("{}:0:verify", self.unix_ms().saturating_add_signed(ahead_ms))
     }
@@ -304,15 +306,15 @@ impl Trial {
 
     async fn client(&mut self, by: By) -> Result<&mut Client, Stop> {
         let id = self.client_id(by);
-        let (place, timeout) = (Arc::clone(&self.place), self.timeout);
+        let (connector, timeout) = (Arc::clone(&self.connector), self.timeout);
         let slot = &mut self.clients[by as usize];
         if slot.is_none() {
             let connecting = async {
-                let mut connection = place.connect(&id).await?;
+                let mut connection = connector.connect(&id).await?;
                 for filter in [response_topic(&id), notification_topic(&id, None)] {
                     let reason = connection.subscribe(&filter).await?;
                     if reason >= 0x80 {
-                        return Err(Lost(format!("may not subscribe {filter}: 0x{reason:02x}")));
+                        return Err(Lost(format!("cannot subscribe to {filter}: 0x{reason:02x}")));
                     }
                 }
                 Ok(connection)
@@ -329,7 +331,7 @@ impl Trial {
         }
     }
 
-    /// Subscribes to one filter more.
+    /// Adds a subscription.
     pub(crate) async fn subscribe(&mut self, by: By, filter: &str) -> Done {
         let timeout = self.timeout;
         let client = self.client(by).await?;
@@ -341,17 +343,17 @@ impl Trial {
         }
     }
 
-    /// For a connection beside those of the two clients: where to, and with which id.
-    pub(crate) fn stranger(&self, name: &str) -> (Arc<dyn Place>, String) {
-        (Arc::clone(&self.place), format!("{}-{name}", self.client_id))
+    /// The address and the client id for an additional connection.
+    pub(crate) fn extra_client(&self, name: &str) -> (Arc<dyn Connector>, String) {
+        (Arc::clone(&self.connector), format!("{}-{name}", self.client_id))
     }
 
-    /// How long a value is set that is to expire: some round trips, so that it can be read before.
+    /// An expiry of some round trips, so that the value can be read before it expires.
     pub(crate) fn soon(&self) -> Duration {
         SOON_MIN.max(self.longest_of_late() * 4)
     }
 
-    /// How long to wait for what a store may do or not: many round trips.
+    /// A time of many round trips, to wait for an optional reaction of the store.
     pub(crate) fn patience(&self) -> Duration {
         PATIENCE_MIN.max(self.longest_of_late() * 20).min(self.timeout)
     }
@@ -360,18 +362,18 @@ impl Trial {
         self.times.iter().rev().take(20).max().copied().unwrap_or_default()
     }
 
-    /// Connections are made anew when they are needed.
+    /// Drops the connections. They are opened again on demand.
     pub(crate) fn drop_connections(&mut self) {
         self.clients = [None, None];
     }
 
-    /// What all keys of this run begin with.
+    /// Prefix of all keys of this run.
     pub(crate) fn own_prefix(&self) -> String {
         format!("{}/", self.run)
     }
 
-    /// A store that has stopped answering may be asked again.
-    pub(crate) const fn hope(&mut self) {
+    /// Sends requests again to a store that had stopped responding.
+    pub(crate) const fn reset_failures(&mut self) {
         self.unanswered = 0;
         self.malformed = 0;
     }
@@ -383,65 +385,65 @@ impl Trial {
         Ok(())
     }
 
-    // Asking.
+    // Requests.
 
-    /// The PUBLISH of a request.
-    pub(crate) fn message(&mut self, ask: &Ask) -> Message {
-        let client_id = self.client_id(ask.by);
-        self.message_of(ask, &client_id)
+    /// Builds the PUBLISH of a request.
+    pub(crate) fn message(&mut self, request: &Request) -> Message {
+        let client_id = self.client_id(request.by);
+        self.message_of(request, &client_id)
     }
 
-    /// The same by whoever has this client id.
-    pub(crate) fn message_of(&mut self, ask: &Ask, client_id: &str) -> Message {
-        if let Some(key) = &ask.key {
+    /// Builds the PUBLISH of a request from any client.
+    pub(crate) fn message_of(&mut self, request: &Request, client_id: &str) -> Message {
+        if let Some(key) = &request.key {
             self.written.entry(key.clone()).or_insert(Written::Asked);
         }
         let mut properties = Vec::new();
         let mut property = |name: &str, value: &str| properties.push((name.into(), value.into()));
-        match &ask.timestamp {
+        match &request.timestamp {
             Part::Usual => property("__ts", &self.stamp(0)),
             Part::Other(text) => property("__ts", text),
             Part::None => {}
         }
-        if let Some(token) = &ask.token {
+        if let Some(token) = &request.token {
             property("__ft", token);
         }
-        if ask.dialect == Dialect::Deployed {
+        if request.dialect == Dialect::Deployed {
             property("__srcId", client_id);
             property("__protVer", "1.0");
         }
-        properties.extend(ask.properties.iter().cloned());
+        properties.extend(request.properties.iter().cloned());
         self.last_correlation += 1;
-        let correlation = match &ask.correlation {
+        let correlation = match &request.correlation {
             Part::Usual => Some(u128::from(self.last_correlation).to_be_bytes().to_vec()),
             Part::Other(data) => Some(data.clone()),
             Part::None => None,
         };
         Message {
             topic: REQUEST.into(),
-            payload: ask.payload.clone().into(),
-            qos: ask.qos,
+            payload: request.payload.clone().into(),
+            qos: request.qos,
             retain: false,
-            response_topic: match &ask.response_topic {
+            response_topic: match &request.response_topic {
                 Part::Usual => Some(response_topic(client_id)),
                 Part::Other(topic) => Some(topic.clone()),
                 Part::None => None,
             },
             correlation_data: correlation.map(Bytes::from),
             content_type: Some("application/octet-stream".into()),
-            message_expiry: ask.expiry,
+            message_expiry: request.expiry,
             user_properties: properties,
         }
     }
 
-    /// Sends a request and does not wait for an answer.
-    pub(crate) async fn send(&mut self, ask: &Ask) -> Result<Message, Stop> {
-        let message = self.message(ask);
-        self.send_message(ask, &message).await?;
+    /// Sends a request without waiting for its reply.
+    pub(crate) async fn send(&mut self, request: &Request) -> Result<Message, Stop> {
+        let message = self.message(request);
+        self.send_message(request, &message).await?;
         Ok(message)
     }
 
-    async fn send_message(&mut self, ask: &Ask, message: &Message) -> Done {
+    async fn send_message(&mut self, request: &Request, message: &Message) -> Done {
         self.requests += 1;
         let mut asked = show(&message.payload);
         for name in ["__ts", "__ft"] {
@@ -451,7 +453,7 @@ impl Trial {
         }
         self.exchange = (Some(asked), None);
         let timeout = self.timeout;
-        let client = self.client(ask.by).await?;
+        let client = self.client(request.by).await?;
         match tokio::time::timeout(timeout, client.connection.publish(message)).await {
             Ok(Ok(reason)) if reason < 0x80 => Ok(()),
             Ok(Ok(reason)) => {
@@ -462,33 +464,33 @@ impl Trial {
         }
     }
 
-    /// Sends a request and waits for its answer.
-    pub(crate) async fn ask(&mut self, ask: &Ask) -> Result<Reply, Stop> {
-        let message = self.message(ask);
-        self.ask_message(ask, &message).await
+    /// Sends a request and waits for its reply.
+    pub(crate) async fn request(&mut self, request: &Request) -> Result<Reply, Stop> {
+        let message = self.message(request);
+        self.send_and_wait(request, &message).await
     }
 
-    /// The same with this very PUBLISH, which may have been sent before.
-    pub(crate) async fn ask_message(
+    /// Sends exactly this PUBLISH, which may be a redelivery, and waits for its reply.
+    pub(crate) async fn send_and_wait(
         &mut self,
-        ask: &Ask,
+        request: &Request,
         message: &Message,
     ) -> Result<Reply, Stop> {
         let since = Instant::now();
         self.unanswered += 1;
-        self.send_message(ask, message).await?;
-        let reply = self.reply_to(ask.by, message).await?;
+        self.send_message(request, message).await?;
+        let reply = self.reply_to(request.by, message).await?;
         self.unanswered = 0;
-        self.note(ask, &reply);
+        self.update_written(request, &reply);
         if self.times.len() < TIMES_MAX {
             self.times.push(since.elapsed());
         }
         reply.allowed()
     }
 
-    /// Keeps account of the keys that there may be.
-    fn note(&mut self, ask: &Ask, reply: &Reply) {
-        let Some(state) = ask.key.as_ref().and_then(|key| self.written.get_mut(key)) else {
+    /// Updates the state of the key that the request writes.
+    fn update_written(&mut self, request: &Request, reply: &Reply) {
+        let Some(state) = request.key.as_ref().and_then(|key| self.written.get_mut(key)) else {
             return;
         };
         let is_refused = reply.error().is_some();
@@ -498,7 +500,7 @@ impl Trial {
         };
     }
 
-    /// Waits for the answer to a request that was sent.
+    /// Waits for the reply to a request that was sent.
     pub(crate) async fn reply_to(&mut self, by: By, asked: &Message) -> Result<Reply, Stop> {
         let topic = asked.response_topic.as_deref().unwrap_or_default();
         let is_reply = |message: &Message| {
@@ -508,8 +510,8 @@ impl Trial {
             let client = self.client(by).await?;
             let stray = client.inbox.iter().find(|message| message.topic == topic);
             return Err(Stop::Missing(match stray {
-                Some(_) => "an answer with other correlation data than the request's".into(),
-                None => "no answer in time".to_owned(),
+                Some(_) => "the reply has other correlation data than the request".into(),
+                None => "no reply in time".to_owned(),
             }));
         };
         let is_well_formed =
@@ -525,7 +527,7 @@ impl Trial {
         Ok(Reply(message))
     }
 
-    /// Waits for a message of a kind; `None` when there is none in time.
+    /// Waits for a matching message; returns `None` after the timeout.
     pub(crate) async fn receive(
         &mut self,
         by: By,
@@ -534,8 +536,8 @@ impl Trial {
         self.receive_within(self.timeout, by, is_wanted).await
     }
 
-    /// Takes in what comes within this time.
-    pub(crate) async fn listen(&mut self, by: By, time: Duration) -> Done {
+    /// Receives messages for this long.
+    pub(crate) async fn receive_for(&mut self, by: By, time: Duration) -> Done {
         self.receive_within(time, by, |_| false).await.map(drop)
     }
 
@@ -553,26 +555,26 @@ impl Trial {
         loop {
             match tokio::time::timeout_at(deadline, client.connection.next()).await {
                 Ok(Ok(message)) if is_wanted(&message) => return Ok(Some(message)),
-                Ok(message) => client.keep(message?)?,
+                Ok(message) => client.buffer(message?)?,
                 Err(_) => return Ok(None),
             }
         }
     }
 
-    /// A notification that has come already.
-    pub(crate) fn heard(&mut self, by: By) -> Option<Message> {
+    /// Returns a notification that has already arrived.
+    pub(crate) fn take_notification(&mut self, by: By) -> Option<Message> {
         self.clients[by as usize].as_mut()?.take(is_notification)
     }
 }
 
-/// What is done on a connection beside those of the two clients, within the time that an answer may take.
+/// Limits an operation on an additional connection to the timeout of a reply.
 pub(crate) async fn in_time<T>(
     timeout: Duration,
     what: impl Future<Output = Result<T, Lost>>,
 ) -> Result<T, Stop> {
     match tokio::time::timeout(timeout, what).await {
         Ok(done) => Ok(done?),
-        Err(_) => Err(Stop::Missing("the broker does not go on with a connection".into())),
+        Err(_) => Err(Stop::Missing("the broker did not complete an operation in time".into())),
     }
 }
 

@@ -1,5 +1,5 @@
-//! The golden vectors, which come with this crate, and their reader. The README beside them describes the format, for
-//! readers in other languages.
+//! The golden vectors and their reader. The README of the folder `vectors` describes the format for
+//! other languages.
 //!
 //! ```
 //! use statestore_verify::vectors::Vectors;
@@ -15,13 +15,13 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// One file of cases.
+/// A file of cases.
 #[derive(Clone, Debug)]
 pub struct Vectors {
     cases: Vec<Case>,
 }
 
-/// One line of a file: a name and further fields, all as they stand there.
+/// One line of a file: a name and further fields, unparsed.
 #[derive(Clone, Debug)]
 pub struct Case {
     place: String,
@@ -29,36 +29,36 @@ pub struct Case {
     fields: Vec<String>,
 }
 
-/// Makes the table of files out of their names.
+/// Builds the table of files from their names.
 macro_rules! files {
     ($($name:literal)+) => {
         &[$(($name, include_str!(concat!("../vectors/", $name)))),+]
     };
 }
 
-/// Each file and its text.
+/// Each file with its text.
 const FILES: &[(&str, &str)] = files! {
     "errors.txt" "globs.txt" "hlc-order.txt" "hlc-receive.txt" "hlc-refused.txt" "hlc.txt"
-    "notifications-refused.txt" "notifications.txt" "pages-refused.txt" "pages.txt" "replies-refused.txt" "replies.txt"
-    "requests-refused.txt" "requests.txt" "scans-refused.txt" "scans.txt" "topics-notification.txt" "topics-received.txt"
-    "topics-response.txt"
+    "notifications-refused.txt" "notifications.txt" "pages-refused.txt" "pages.txt"
+    "replies-refused.txt" "replies.txt" "requests-refused.txt" "requests.txt" "scans-refused.txt"
+    "scans.txt" "topics-notification.txt" "topics-received.txt" "topics-response.txt"
 };
 
 impl Vectors {
-    /// The cases of one of the files that come with this crate, such as `requests.txt`.
+    /// Returns the cases of a file of this crate, such as `requests.txt`.
     ///
     /// # Errors
-    /// When there is no such file, or what is wrong with it, in one line.
+    /// The file does not exist, or its text is invalid, in one line.
     pub fn read(file: &str) -> Result<Self, String> {
         let found = FILES.iter().find(|(name, _)| *name == file);
         let (_, text) = found.ok_or_else(|| format!("tests/vectors/{file}: no such file"))?;
         Self::parse(file, text)
     }
 
-    /// Reads the text of a file; `file` names it in messages.
+    /// Parses the text of a file; `file` names it in messages.
     ///
     /// # Errors
-    /// What is wrong with the text, in one line.
+    /// The text is invalid, in one line.
     pub fn parse(file: &str, text: &str) -> Result<Self, String> {
         let mut lines = text
             .lines()
@@ -76,7 +76,7 @@ impl Vectors {
                 return Err(format!("{place}: {found} fields, the header has {wanted}"));
             }
             if let Some(twin) = cases.iter().find(|case| case.fields[0] == fields[0]) {
-                return Err(format!("{place}: the name stands at {} already", twin.place));
+                return Err(format!("{place}: duplicate name, first at {}", twin.place));
             }
             cases.push(Case { place, columns: columns.clone(), fields });
         }
@@ -89,10 +89,10 @@ impl Vectors {
         &self.cases
     }
 
-    /// Runs `check` on each case and panics with every failure, each with its file and line.
+    /// Runs `check` on each case and panics with all failures, each with its file and line.
     ///
     /// # Panics
-    /// When a case fails, or when there are fewer than `at_least`: an empty file proves nothing.
+    /// If a case fails, or if fewer than `at_least` cases exist: an empty file proves nothing.
     pub fn run(&self, at_least: usize, check: impl Fn(&Case) -> Result<(), String>) {
         let failures: Vec<String> = self
             .cases
@@ -115,13 +115,13 @@ impl Case {
     /// A field as it stands in the file.
     ///
     /// # Errors
-    /// When the file has no such column.
+    /// The file does not contain this column.
     pub fn text(&self, column: &str) -> Result<&str, String> {
         let at = self.columns.iter().position(|name| name == column);
         at.map(|at| self.fields[at].as_str()).ok_or_else(|| format!("no column {column}"))
     }
 
-    /// A field, `None` when it is `-`.
+    /// Returns a field, or `None` if it is `-`.
     ///
     /// # Errors
     /// As [`text`](Self::text).
@@ -129,15 +129,15 @@ impl Case {
         Ok(Some(self.text(column)?).filter(|text| *text != "-"))
     }
 
-    /// A field as bytes, its escapes resolved.
+    /// Returns a field as bytes, with its escapes resolved.
     ///
     /// # Errors
-    /// When there is no such field or an escape is malformed.
+    /// The field does not exist, or an escape is malformed.
     pub fn bytes(&self, column: &str) -> Result<Vec<u8>, String> {
         unescape(self.text(column)?).ok_or_else(|| format!("malformed escape in {column}"))
     }
 
-    /// A field as bytes, its escapes resolved; `None` when it is `-`.
+    /// Returns a field as bytes, with its escapes resolved, or `None` if it is `-`.
     ///
     /// # Errors
     /// As [`bytes`](Self::bytes).
@@ -145,24 +145,25 @@ impl Case {
         self.optional(column)?.map(|_| self.bytes(column)).transpose()
     }
 
-    /// A field as UTF-8 text, its escapes resolved.
+    /// Returns a field as UTF-8 text, with its escapes resolved.
     ///
     /// # Errors
-    /// As [`bytes`](Self::bytes), and when the bytes are not UTF-8.
+    /// The errors of [`bytes`](Self::bytes), and bytes that are not UTF-8.
     pub fn string(&self, column: &str) -> Result<String, String> {
         String::from_utf8(self.bytes(column)?).map_err(|error| format!("{column}: {error}"))
     }
 
-    /// A field as a number or another value with a text form.
+    /// Parses a field as a number or another type.
     ///
     /// # Errors
-    /// When there is no such field or it does not parse.
+    /// The field does not exist or does not parse.
     pub fn value<T: FromStr<Err: Display>>(&self, column: &str) -> Result<T, String> {
         self.text(column)?.parse().map_err(|error| format!("{column}: {error}"))
     }
 }
 
-/// Resolves `\r`, `\n`, `\t`, `\\`, `\e` (no byte at all) and `\xHH`; `None` when a backslash starts none of these.
+/// Resolves `\r`, `\n`, `\t`, `\\`, `\e` (an empty field) and `\xHH`. Returns `None` for any other
+/// escape.
 #[must_use]
 pub fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -194,7 +195,7 @@ mod tests {
     use super::{Vectors, unescape};
 
     #[test]
-    fn every_escape_is_resolved() {
+    fn unescape_resolves_every_escape_and_refuses_malformed_ones() {
         assert_eq!(unescape(r"a\r\n\t\\\x0fb\e"), Some(b"a\r\n\t\\\x0fb".to_vec()));
         assert_eq!(unescape(r"\e"), Some(Vec::new()));
         for malformed in [r"\", r"\q", r"\x0", r"\xg0"] {
@@ -203,25 +204,25 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_a_table_is_refused() {
+    fn parse_refuses_a_text_that_is_not_a_table() {
         let parse = |text| Vectors::parse("f.txt", text).map(|vectors| vectors.cases().len());
         assert_eq!(parse("# c\nname\ta\n\none\t1\ntwo\t2\n"), Ok(2));
         assert_eq!(parse("# c\n"), Err("tests/vectors/f.txt: no header".into()));
         let short = parse("name\ta\none\n").unwrap_err();
         assert_eq!(short, "tests/vectors/f.txt:2: 1 fields, the header has 2");
         let twin = parse("name\ta\none\t1\none\t2\n").unwrap_err();
-        assert_eq!(twin, "tests/vectors/f.txt:3: the name stands at tests/vectors/f.txt:2 already");
+        assert_eq!(twin, "tests/vectors/f.txt:3: duplicate name, first at tests/vectors/f.txt:2");
     }
 
     #[test]
     #[should_panic(expected = "tests/vectors/f.txt:2: no")]
-    fn a_failure_names_file_and_line() {
+    fn failed_case_panics_with_its_file_and_line() {
         Vectors::parse("f.txt", "name\none\n").unwrap().run(1, |_| Err("no".into()));
     }
 
     #[test]
     #[should_panic(expected = "0 cases, at least 1 were expected")]
-    fn an_empty_file_fails() {
+    fn run_of_an_empty_file_panics() {
         Vectors::parse("f.txt", "name\n").unwrap().run(1, |_| Ok(()));
     }
 }

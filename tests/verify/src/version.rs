@@ -1,6 +1,6 @@
-//! Versions and tokens as they are read from the wire.
+//! Versions and tokens, parsed from their text.
 
-/// A clock value in its order: milliseconds, counter, node id.
+/// A clock value, ordered by milliseconds, counter, node id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stamp {
     pub(crate) wall: u64,
@@ -9,7 +9,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// Reads three parts; padding with zeros is legal.
+    /// Parses the three parts, which may be padded with zeros.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(':');
         let (wall, counter, node) = (parts.next()?, parts.next()?, parts.next()?);
@@ -21,7 +21,7 @@ impl Stamp {
         (parts.next().is_none() && !node.is_empty()).then_some(stamp)
     }
 
-    /// Without padding.
+    /// Formats the value without padding.
     pub(crate) fn bare(&self) -> String {
         format!("{}:{}:{}", self.wall, self.counter, self.node)
     }

@@ -1,43 +1,45 @@
-//! What the kit needs of an MQTT client.
+//! The interface to an MQTT client.
 
 use std::fmt;
 use std::pin::Pin;
 
 use bytes::Bytes;
 
-/// A future of a trait that can be a `dyn` one.
+/// A boxed future, for traits that are used as `dyn`.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Lost>> + Send + 'a>>;
 
-/// A broker with a store behind it: whoever opens connections to it.
+/// A broker with a store, to which the suite can connect.
 ///
-/// An implementation for brokers on a network comes with the feature `client`. Another one takes a hundred lines over any
-/// MQTT 5 client that shows every property of a PUBLISH and adds none.
-pub trait Place: Send + Sync {
+/// The feature `client` contains an implementation for brokers on a network. An implementation over
+/// another MQTT 5 client takes about a hundred lines. The client must expose every property of a
+/// PUBLISH and must not add any.
+pub trait Connector: Send + Sync {
     /// Connects with a clean session.
     fn connect<'a>(&'a self, client_id: &'a str) -> Pending<'a, Box<dyn Connection>>;
 }
 
-/// One MQTT 5 connection. What is received is acknowledged at once, and kept until it is asked for.
+/// One MQTT 5 connection. It acknowledges each message immediately, and buffers it until `next`.
 pub trait Connection: Send {
-    /// Subscribes at QoS 1 and waits for the SUBACK; its reason code.
+    /// Subscribes at QoS 1, waits for the SUBACK and returns its reason code.
     fn subscribe<'a>(&'a mut self, filter: &'a str) -> Pending<'a, u8>;
 
-    /// Publishes and waits until the broker has the message; its reason code, 0 for a message at QoS 0.
+    /// Publishes, waits for the acknowledgement and returns its reason code; 0 for a message at QoS
+    /// 0.
     fn publish<'a>(&'a mut self, message: &'a Message) -> Pending<'a, u8>;
 
-    /// The next message. May be dropped at any await without losing anything.
+    /// Waits for the next message. The future may be dropped at any await without losing a message.
     fn next(&mut self) -> Pending<'_, Message>;
 
-    /// Says goodbye and waits until the broker has taken notice.
+    /// Sends DISCONNECT and waits until the broker has closed the connection.
     fn disconnect(self: Box<Self>) -> Pending<'static, ()>;
 }
 
-/// Why a connection is of no use any more, or was not made.
+/// The reason why a connection was lost or could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost(pub String);
 
 impl Lost {
-    /// For this reason.
+    /// Builds an error with this reason.
     #[must_use]
     pub fn because(reason: impl fmt::Display) -> Self {
         Self(reason.to_string())
@@ -52,7 +54,7 @@ impl fmt::Display for Lost {
 
 impl std::error::Error for Lost {}
 
-/// A PUBLISH, with everything of it that this protocol speaks of.
+/// A PUBLISH with all properties that the protocol uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     /// Topic name.
@@ -61,7 +63,7 @@ pub struct Message {
     pub payload: Bytes,
     /// Quality of service: 0, 1 or 2.
     pub qos: u8,
-    /// True if it is, or was, retained.
+    /// True if the message is, or was, retained.
     pub retain: bool,
     /// Response topic.
     pub response_topic: Option<String>,
@@ -76,7 +78,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// About as many bytes as it takes.
+    /// Approximate size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         let properties = self.user_properties.iter();
@@ -86,7 +88,7 @@ impl Message {
         size_of::<Self>() + topics + data + self.payload.len() + properties
     }
 
-    /// The value of the first user property of that name.
+    /// The value of the first user property with this name.
     #[must_use]
     pub fn property(&self, name: &str) -> Option<&str> {
         let mut all = self.user_properties.iter();

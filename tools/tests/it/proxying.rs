@@ -75,7 +75,7 @@ fn repeated_request_has_two_replies_and_one_effect() {
     assert_eq!(raw.reply().payload, &b"+OK\r\n"[..], "the second reply");
     let notification = watcher.notification();
     assert!(notification.payload.ends_with(b"\r\nv\r\n"), "{notification:?}");
-    assert!(watcher.hears_nothing_more(), "one effect");
+    assert!(watcher.receives_nothing_more(), "one effect");
     drop(raw);
     assert_eq!(between.stop(), "faults: repeat 1");
 }

@@ -18,7 +18,7 @@ use statestore_tokio::Link;
 
 use crate::engines::KEYS;
 use crate::race::Lap;
-use statestore_benches::stage::{self, Ask};
+use statestore_benches::stage::{self, Operation};
 
 #[cfg(feature = "paho")]
 pub use paho::{BarePaho, Paho};
@@ -60,7 +60,9 @@ pub const GET: Question = Question {
 pub const SET: Question = Question {
     client_id: "bare-set",
     response_topic: "clients/bare-set/response",
-    payload: |number| stage::payload(Ask::Set, usize::try_from(number).unwrap_or_default() % KEYS),
+    payload: |number| {
+        stage::payload(Operation::Set, usize::try_from(number).unwrap_or_default() % KEYS)
+    },
     ..GET
 };
 

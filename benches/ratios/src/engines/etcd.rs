@@ -1,15 +1,14 @@
 //! etcd, over one HTTP/2 connection. Distributions do not package its load generator, and a
 //! generated client requires protoc. The messages used here have few fields.
 
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
+use statestore_testkit::brokers::Etcd as Member;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 use super::grpc::{Connection, Message, fields};
-use super::{Engine, Failure, Figures, Server, VALUE_LEN, key, program};
+use super::{Engine, Failure, Figures, VALUE_LEN, key};
 use crate::race::Lap;
 
 /// A way to write a key.
@@ -25,43 +24,22 @@ pub enum Write {
 /// An etcd with its defaults.
 pub struct Etcd {
     /// `None` if the server belongs to the caller.
-    server: Option<Server>,
+    member: Option<Member>,
     write: Write,
     runtime: Runtime,
     connection: Connection,
 }
 
 impl Etcd {
-    /// Starts a server with its data in a subfolder. Returns `None` if etcd is not installed
-    /// (Debian package `etcd-server`).
+    /// Starts a server with its data in the folder for temporary files. Returns `None` if etcd is
+    /// not installed (Debian package `etcd-server`).
     ///
     /// # Errors
-    /// If the server does not start.
-    pub fn start(below: &Path) -> Result<Option<Self>, Failure> {
-        let Some(binary) = program(&["/usr/bin/etcd", "/usr/local/bin/etcd"]) else {
-            return Ok(None);
-        };
-        let server = Server::start(below.join("etcd"), |folder, port| {
-            let url = format!("http://127.0.0.1:{port}");
-            let mut command = Command::new(binary);
-            command.args(["--name", "one", "--data-dir"]).arg(folder);
-            command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
-            // The cluster has only this member.
-            command.args(["--listen-peer-urls", "http://127.0.0.1:0"]);
-            command.args(["--logger", "zap", "--log-level", "error"]);
-            Ok(command)
-        })?;
-        let mut etcd = Self::at(server.port, Write::Blind)?;
-        etcd.server = Some(server);
-        // The server listens before it has elected itself.
-        let mut tries = 0;
-        while let Err(failure) = etcd.run(1, 1) {
-            tries += 1;
-            if tries > 500 {
-                return Err(failure);
-            }
-            super::pause();
-        }
+    /// If the connection fails.
+    pub fn start() -> Result<Option<Self>, Failure> {
+        let Some(member) = Member::start("durable") else { return Ok(None) };
+        let mut etcd = Self::at(member.port(), Write::Blind)?;
+        etcd.member = Some(member);
         Ok(Some(etcd))
     }
 
@@ -72,7 +50,7 @@ impl Etcd {
     pub fn at(port: u16, write: Write) -> Result<Self, Failure> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let connection = runtime.block_on(Connection::open(port))?;
-        Ok(Self { server: None, write, runtime, connection })
+        Ok(Self { member: None, write, runtime, connection })
     }
 }
 
@@ -113,7 +91,7 @@ impl Engine for Etcd {
     }
 
     fn server(&self) -> Option<u32> {
-        self.server.as_ref().map(|server| server.child.id())
+        self.member.as_ref().and_then(Member::process_id)
     }
 }
 

@@ -22,7 +22,7 @@ use super::{Engine, Failure, Figures};
 use crate::bare::{self, Load, Session};
 use crate::race::Lap;
 use crate::server_thread::{ServerThread, runtime};
-use statestore_benches::stage::{self, Ask};
+use statestore_benches::stage::{self, Operation};
 
 /// Maximum time of a run without a response.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -64,7 +64,7 @@ impl Engine for Append {
 fn records(requests: usize) -> Vec<Record> {
     let mut store = Store::new(StoreConfig::new(7).durability(Durability::All));
     for number in 0..requests {
-        let payload = stage::payload(Ask::Set, number % super::KEYS);
+        let payload = stage::payload(Operation::Set, number % super::KEYS);
         let correlation = number.to_be_bytes();
         let mut incoming = stage::incoming(&payload, "client-1");
         incoming.correlation_data = Some(&correlation);
@@ -114,7 +114,12 @@ impl Machine {
     ///
     /// # Errors
     /// If a response is missing.
-    pub fn ask(&mut self, ask: Ask, requests: usize, in_flight: usize) -> Result<Figures, Failure> {
+    pub fn ask(
+        &mut self,
+        ask: Operation,
+        requests: usize,
+        in_flight: usize,
+    ) -> Result<Figures, Failure> {
         let lap = Lap::start();
         let times = self.requests.run(ask, requests, in_flight)?;
         Ok(Figures::new(&times, lap.time()))
@@ -135,7 +140,7 @@ impl Engine for Machine {
     }
 
     fn run(&mut self, requests: usize, in_flight: usize) -> Result<Figures, Failure> {
-        self.ask(Ask::Set, requests, in_flight)
+        self.ask(Operation::Set, requests, in_flight)
     }
 }
 
@@ -150,7 +155,7 @@ struct Requests {
 
 #[derive(Default)]
 struct State {
-    ask: Option<Ask>,
+    ask: Option<Operation>,
     left: usize,
     in_flight: usize,
     asked: u64,
@@ -163,7 +168,12 @@ impl Requests {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, ask: Ask, requests: usize, in_flight: usize) -> Result<Vec<Duration>, Failure> {
+    fn run(
+        &self,
+        ask: Operation,
+        requests: usize,
+        in_flight: usize,
+    ) -> Result<Vec<Duration>, Failure> {
         let mut state = self.lock();
         state.ask = Some(ask);
         (state.left, state.in_flight) = (requests, in_flight);

@@ -91,7 +91,7 @@ fn writes(folder: &Path, report: &mut Report<'_>) -> Result<(), Failure> {
         Some(redis) => engines.push(Box::new(redis)),
         None => eprintln!("durable: Redis is not installed (apt-get install redis-server)"),
     }
-    match Etcd::start(folder)? {
+    match Etcd::start()? {
         Some(etcd) => engines.push(Box::new(etcd)),
         None => eprintln!("durable: etcd is not installed (apt-get install etcd-server)"),
     }

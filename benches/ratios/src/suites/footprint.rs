@@ -86,7 +86,7 @@ mod tests {
     use crate::race::Effort;
 
     #[test]
-    fn it_starts_and_has_a_size() {
+    fn binary_size_and_memory_are_reported_if_it_is_built() {
         let mut out = Vec::new();
         run(&mut Report::new(Effort::TEST, &mut out)).unwrap();
         let lines = String::from_utf8(out).unwrap().lines().count();

@@ -9,7 +9,7 @@ use super::Suite;
 use crate::bare::Failure;
 use crate::engines::{Engine, Etcd, Figures, KEYS, Machine, Read, Standby, Write, leader};
 use crate::report::Report;
-use statestore_benches::stage::Ask;
+use statestore_benches::stage::Operation;
 
 pub(super) const SUITE: Suite = Suite {
     name: "standbys",
@@ -55,8 +55,8 @@ fn requests(
             Box::new(|number| strict.borrow_mut().run(number, in_flight)),
             Box::new(|number| puts.run(number, in_flight)),
             Box::new(|number| swaps.run(number, in_flight)),
-            Box::new(|number| strict.borrow_mut().ask(Ask::Get, number, in_flight)),
-            Box::new(|number| leased.ask(Ask::Get, number, in_flight)),
+            Box::new(|number| strict.borrow_mut().ask(Operation::Get, number, in_flight)),
+            Box::new(|number| leased.ask(Operation::Get, number, in_flight)),
         ];
         let [ours, puts, swaps, strictly, by_lease] = race(&mut sides, rounds, seconds, in_flight)?;
         let name = |what| format!("standbys/{members}-members/{in_flight}-in-flight/{what}");

@@ -12,7 +12,9 @@ use super::Suite;
 use crate::bare::Failure;
 use crate::race::Contestant;
 use crate::report::Report;
-use statestore_benches::stage::{Ask, KEY_LEN, PAGE_LEN, Stage, VALUE_LEN, key, scattered, value};
+use statestore_benches::stage::{
+    KEY_LEN, Operation, PAGE_LEN, Stage, VALUE_LEN, key, scattered, value,
+};
 
 pub(super) const SUITE: Suite = Suite {
     name: "store",
@@ -35,9 +37,11 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
             continue;
         }
         let (mut stage, mut map) = (Stage::new(keys, 0), bare_map(keys));
-        for (verb, asks) in
-            [("get", &[Ask::Get][..]), ("set", &[Ask::Set]), ("set-px", &[Ask::SetPx])]
-        {
+        for (verb, asks) in [
+            ("get", &[Operation::Get][..]),
+            ("set", &[Operation::Set]),
+            ("set-px", &[Operation::SetPx]),
+        ] {
             compare(
                 &format!("store/{verb}/{name}keys"),
                 asks,
@@ -48,7 +52,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
         }
         compare(
             &format!("store/del+set/{name}keys"),
-            &[Ask::Del, Ask::Set],
+            &[Operation::Del, Operation::Set],
             keys,
             (&mut stage, &mut map),
             report,
@@ -60,7 +64,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     for (watchers, keys) in [(1, 100), (100, 100)] {
         let (mut stage, mut map) = (Stage::new(keys, watchers), bare_map(keys));
         let name = format!("store/set/1e2keys/{watchers}watchers");
-        compare(&name, &[Ask::Set], keys, (&mut stage, &mut map), report)?;
+        compare(&name, &[Operation::Set], keys, (&mut stage, &mut map), report)?;
     }
     Ok(())
 }
@@ -68,7 +72,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
 /// Compares requests to the store with the minimum that any store must do.
 fn compare(
     name: &str,
-    asks: &[Ask],
+    asks: &[Operation],
     keys: usize,
     (stage, map): (&mut Stage, &mut HashMap<Vec<u8>, Vec<u8>>),
     report: &mut Report<'_>,
@@ -152,15 +156,15 @@ fn bare_map(keys: usize) -> HashMap<Vec<u8>, Vec<u8>> {
 }
 
 /// The same lookup, insertion or removal, and a copy of the response.
-fn bare(map: &mut HashMap<Vec<u8>, Vec<u8>>, ask: Ask, key: &[u8]) -> Vec<u8> {
+fn bare(map: &mut HashMap<Vec<u8>, Vec<u8>>, ask: Operation, key: &[u8]) -> Vec<u8> {
     match ask {
-        Ask::Get => map.get(key).cloned().unwrap_or_default(),
-        Ask::Set | Ask::SetPx => {
+        Operation::Get => map.get(key).cloned().unwrap_or_default(),
+        Operation::Set | Operation::SetPx => {
             let reply = Reply::Value([b'v'; VALUE_LEN]).encode(Dialect::Deployed);
             map.insert(key.to_vec(), reply);
             b"+OK\r\n".to_vec()
         }
-        Ask::Del => {
+        Operation::Del => {
             let removed = map.remove(key).is_some();
             if removed { b":1\r\n".to_vec() } else { b":0\r\n".to_vec() }
         }

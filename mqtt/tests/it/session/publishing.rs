@@ -93,7 +93,7 @@ fn pubrec_with_an_error_ends_the_publish() {
 }
 
 #[test]
-fn acknowledgements_for_unknown_publishes() {
+fn puback_of_an_unknown_publish_is_an_error_and_pubrec_is_completed() {
     let violations: [(Packet<'_, Properties<'_>>, Kind); 1] =
         [(Packet::PubAck(ack(9, Reason::SUCCESS)), Kind::PubAck)];
     for (packet, kind) in violations {

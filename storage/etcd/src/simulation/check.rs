@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use statestore_proto::store::Record;
-use statestore_testkit::machines::ask::Ask;
+use statestore_testkit::machines::request::StoreRequest;
 
 use super::etcd::Etcd;
 
@@ -23,7 +23,7 @@ pub(super) enum Kind {
 pub(super) struct Op {
     pub(super) key: Vec<u8>,
     pub(super) kind: Kind,
-    pub(super) ask: Ask,
+    pub(super) ask: StoreRequest,
     pub(super) invoked: u64,
     /// Time at which it was last sent.
     pub(super) sent: u64,

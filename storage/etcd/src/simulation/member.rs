@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use fastrand::Rng;
 use statestore_proto::store::{BatchId, Durability, Record, Store, StoreConfig};
-use statestore_testkit::machines::ask::{Ask, Sent as StorePacket};
+use statestore_testkit::machines::request::{Sent as StorePacket, StoreRequest};
 
 use super::etcd::{Etcd, Txn};
 use super::{EXPIRY, LEASE, Twin, now};
@@ -26,7 +26,7 @@ pub(super) struct Member {
     applied: usize,
     writer: Option<Writer>,
     turns: u64,
-    pub(super) inbox: VecDeque<Ask>,
+    pub(super) inbox: VecDeque<StoreRequest>,
     pub(super) replies: Vec<(u64, u64, Outcome)>,
 }
 
@@ -98,7 +98,7 @@ impl Member {
             let now = now(at, self.offset);
             self.store.handle_timeout(now);
             while let Some(ask) = self.inbox.pop_front() {
-                ask.hand_to(now, &mut self.store);
+                ask.submit_to(now, &mut self.store);
                 if rng.u8(0..4) == 0 {
                     break;
                 }

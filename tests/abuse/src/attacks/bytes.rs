@@ -1,20 +1,20 @@
-//! Bytes that are no packets, or not yet.
+//! Malformed and incomplete packets.
 
 use statestore_mqtt::Qos;
 
 use super::{KEPT, ms, name};
 use crate::clock;
-use crate::packets::{self, Hello};
+use crate::packets::{self, ConnectFields};
 use crate::scene::{Peer, Scene};
 
-/// Packets with the statement of MQTT 5 that decides about each, most of them malformed.
+/// Packets, most of them malformed, each with the statement of MQTT 5 that applies to it.
 const TABLE: &str = include_str!("../../../../mqtt/tests/it/packets.txt");
 
 pub(super) fn half_packets(scene: &Scene) {
-    // A PUBLISH of a megabyte, of which a piece comes each time, and never the end.
+    // A PUBLISH of a megabyte, in pieces; the end is never sent.
     let begin = [0x30, 0xff, 0xff, 0x3f, 0, 1, b't'];
-    let join = |at| scene.join(&name(at), Hello::default());
-    scene.crew(100, ms(5), join, |_, peer| {
+    let join = |at| scene.join(&name(at), ConnectFields::default());
+    scene.run_clients(100, ms(5), join, |_, peer| {
         match peer.turns {
             0 => _ = peer.push(&begin),
             1..63 => _ = peer.push(&[b'x'; 16 << 10]),
@@ -27,23 +27,23 @@ pub(super) fn half_packets(scene: &Scene) {
 pub(super) fn slow_packets(scene: &Scene) {
     let id = std::num::NonZeroU16::MIN;
     let packet = packets::publish("evil", &[b'x'; 200], (Qos::AtLeastOnce, id), &[]);
-    let join = |at| scene.join(&name(at), Hello::default());
-    scene.crew(300, ms(5), join, |_, peer| {
+    let join = |at| scene.join(&name(at), ConnectFields::default());
+    scene.run_clients(300, ms(5), join, |_, peer| {
         let at = peer.turns as usize % packet.len();
         peer.push(&packet[at..=at]);
         peer.drain();
     });
 }
 
-/// Says hello, or does not.
-fn stranger<'a>(scene: &'a Scene, is_welcome: bool) -> Option<Peer<'a>> {
-    let peer = if is_welcome { scene.join("evil", KEPT) } else { scene.open() };
+/// Opens a connection, optionally with a CONNECT.
+fn open_peer<'a>(scene: &'a Scene, is_accepted: bool) -> Option<Peer<'a>> {
+    let peer = if is_accepted { scene.join("evil", KEPT) } else { scene.open() };
     peer.ok()
 }
 
-/// Sends something on a connection of its own, and looks at what comes back.
-fn say_once(scene: &Scene, is_welcome: bool, bytes: &[u8]) {
-    if let Some(mut peer) = stranger(scene, is_welcome) {
+/// Sends bytes on a new connection, and reads the output.
+fn send_once(scene: &Scene, is_accepted: bool, bytes: &[u8]) {
+    if let Some(mut peer) = open_peer(scene, is_accepted) {
         peer.push(bytes);
         clock::pause(ms(1));
         peer.drain();
@@ -55,12 +55,12 @@ pub(super) fn malformed(scene: &Scene) {
     let packets = rows.filter_map(|line| hex::decode(line.split('\t').nth(2)?).ok());
     let packets: Vec<Vec<u8>> = packets.collect();
     assert!(packets.len() > 500, "the table was read");
-    for is_welcome in [true, false].into_iter().cycle() {
+    for is_accepted in [true, false].into_iter().cycle() {
         for packet in &packets {
             if scene.is_over() {
                 return;
             }
-            say_once(scene, is_welcome, packet);
+            send_once(scene, is_accepted, packet);
         }
     }
 }
@@ -89,26 +89,27 @@ pub(super) fn random(scene: &Scene) {
             bytes[at] = *random.choice(&[0, 1, 0x7f, 0x80, 0xff]).unwrap_or(&0) ^ random.u8(..2);
         }
         bytes.truncate(random.usize(1..=bytes.len()));
-        say_once(scene, random.u8(..10) < 8, &bytes);
+        send_once(scene, random.u8(..10) < 8, &bytes);
     }
 }
 
 pub(super) fn oversized(scene: &Scene) {
     let packets: [&[u8]; 5] = [
-        // The greatest length there is, of a PUBLISH, a SUBSCRIBE and a CONNECT.
+        // The maximum length of a PUBLISH, a SUBSCRIBE and a CONNECT.
         &[0x30, 0xff, 0xff, 0xff, 0x7f],
         &[0x82, 0xff, 0xff, 0xff, 0x7f],
         &[0x10, 0xff, 0xff, 0xff, 0x7f],
-        // Properties that go beyond their packet, and a topic that does.
+        // Properties, and a topic, that exceed their packet.
         &[0x30, 8, 0, 1, b't', 0xff, 0xff, 0xff, 0x7f, 0],
         &[0x30, 4, 0xff, 0xff, b't', 0],
     ];
     let more = [b'x'; 16 << 10];
-    for (packet, is_welcome) in packets.iter().flat_map(|one| [(one, true), (one, false)]).cycle() {
+    for (packet, is_accepted) in packets.iter().flat_map(|one| [(one, true), (one, false)]).cycle()
+    {
         if scene.is_over() {
             return;
         }
-        if let Some(mut peer) = stranger(scene, is_welcome) {
+        if let Some(mut peer) = open_peer(scene, is_accepted) {
             peer.push(packet);
             peer.push(&more);
             clock::pause(ms(1));

@@ -1,4 +1,4 @@
-//! Connections: too many, too slow, and of those who may not.
+//! Connections: too many, too slow, and unauthorized ones.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use rustix::process::{Signal, kill_process};
 
 use super::{ms, name};
 use crate::clock;
-use crate::packets::{self, Hello};
+use crate::packets::{self, ConnectFields};
 use crate::scene::Scene;
 use crate::server::CONNECTIONS;
 
-/// For how long the store is stopped.
+/// Time for which the store is stopped.
 pub(super) const STOPPED: Duration = Duration::from_secs(3);
 
-/// More than there may be.
+/// More connections than the limit.
 const TOO_MANY: usize = CONNECTIONS + 100;
 
 pub(super) fn silent(scene: &Scene) {
-    scene.crew(TOO_MANY, ms(20), |_| scene.open(), |_, peer| peer.drain());
+    scene.run_clients(TOO_MANY, ms(20), |_| scene.open(), |_, peer| peer.drain());
 }
 
 pub(super) fn slow_connect(scene: &Scene) {
-    let hello = packets::connect("evil", Hello::default());
-    scene.crew(
+    let packet = packets::connect("evil", ConnectFields::default());
+    scene.run_clients(
         TOO_MANY,
         ms(100),
         |_| scene.open(),
         |_, peer| {
-            if let Some(byte) = hello[..hello.len() - 1].get(peer.turns as usize) {
+            if let Some(byte) = packet[..packet.len() - 1].get(peer.turns as usize) {
                 peer.push(&[*byte]);
             }
             peer.drain();
@@ -35,7 +35,7 @@ pub(super) fn slow_connect(scene: &Scene) {
     );
 }
 
-/// Paced: what is left is a connection every 200 microseconds at most.
+/// Paced: at most one connection every 200 microseconds.
 pub(super) fn flood(scene: &Scene) {
     while !scene.is_over() {
         drop(scene.open());
@@ -47,14 +47,14 @@ pub(super) fn clients(scene: &Scene) {
     let mut at = 0;
     while !scene.is_over() {
         at += 1;
-        drop(scene.join(&name(at), Hello::default()));
+        drop(scene.join(&name(at), ConnectFields::default()));
     }
 }
 
 pub(super) fn pings_unread(scene: &Scene) {
     let pings = packets::PINGREQ.repeat(500);
-    let join = |at| scene.join(&name(at), Hello::default());
-    scene.crew(20, ms(2), join, |_, peer| {
+    let join = |at| scene.join(&name(at), ConnectFields::default());
+    scene.run_clients(20, ms(2), join, |_, peer| {
         peer.push(&pings);
         peer.ignore();
     });
@@ -63,25 +63,25 @@ pub(super) fn pings_unread(scene: &Scene) {
 pub(super) fn passwords(scene: &Scene) {
     let guess = "p".repeat(3_000);
     let login = Some(("honest", &*guess));
-    let hello = packets::connect("evil", Hello { login, ..Hello::default() });
-    scene.crew(
+    let packet = packets::connect("evil", ConnectFields { login, ..ConnectFields::default() });
+    scene.run_clients(
         100,
         ms(5),
         |_| scene.open(),
         |_, peer| {
             if peer.turns == 0 {
-                peer.push(&hello);
+                peer.push(&packet);
             }
             peer.drain();
         },
     );
 }
 
-/// The beginning of a `ClientHello`, a few bytes each time.
+/// Sends the beginning of a `ClientHello`, a few bytes at a time.
 pub(super) fn handshakes(scene: &Scene) {
     let mut hello = vec![0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
     hello.resize(500, b'x');
-    scene.crew(
+    scene.run_clients(
         300,
         ms(5),
         |_| scene.open(),
@@ -95,10 +95,10 @@ pub(super) fn handshakes(scene: &Scene) {
     );
 }
 
-/// Paced like the flood: at most ten requests each millisecond.
+/// Paced like the flood: at most ten requests per millisecond.
 pub(super) fn scrapes(scene: &Scene) {
     let scrape = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    scene.crew(
+    scene.run_clients(
         10,
         ms(1),
         |_| scene.open(),

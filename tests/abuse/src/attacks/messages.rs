@@ -1,19 +1,19 @@
-//! Messages: those that nobody takes, and those that are too many.
+//! Messages that are not read or acknowledged, and too many messages.
 
 use statestore_mqtt::Qos;
 use statestore_mqtt::property::Property;
 
 use super::{KEPT, ms, name, subscriber};
-use crate::packets::{self, Hello};
+use crate::packets::{self, ConnectFields};
 use crate::scene::Scene;
 
 pub(super) fn unacknowledged(scene: &Scene) {
     let payload = vec![b'x'; 16 << 10];
     let join = |at| match at {
-        0 => scene.join("evil-from", Hello::default()),
+        0 => scene.join("evil-from", ConnectFields::default()),
         _ => subscriber(scene, &name(at), KEPT, &["evil"], Qos::ExactlyOnce),
     };
-    scene.crew(11, ms(2), join, |at, peer| {
+    scene.run_clients(11, ms(2), join, |at, peer| {
         peer.drain();
         if at == 0 {
             for _ in 0..5 {
@@ -25,7 +25,7 @@ pub(super) fn unacknowledged(scene: &Scene) {
 
 pub(super) fn no_pubrel(scene: &Scene) {
     let join = |at| scene.join(&name(at), KEPT);
-    scene.crew(20, ms(2), join, |at, peer| {
+    scene.run_clients(20, ms(2), join, |at, peer| {
         peer.drain();
         for _ in 0..20 {
             peer.publish(&name(at), &[b'x'; 100], Qos::ExactlyOnce);
@@ -33,13 +33,13 @@ pub(super) fn no_pubrel(scene: &Scene) {
     });
 }
 
-pub(super) fn deaf(scene: &Scene) {
+pub(super) fn unread(scene: &Scene) {
     let payload = vec![b'x'; 128 << 10];
     let join = |at| match at {
-        0 => scene.join("evil-from", Hello::default()),
-        _ => subscriber(scene, &name(at), Hello::default(), &["evil"], Qos::AtLeastOnce),
+        0 => scene.join("evil-from", ConnectFields::default()),
+        _ => subscriber(scene, &name(at), ConnectFields::default(), &["evil"], Qos::AtLeastOnce),
     };
-    scene.crew(51, ms(10), join, |at, peer| {
+    scene.run_clients(51, ms(10), join, |at, peer| {
         if at == 0 {
             peer.drain();
             peer.publish("evil", &payload, Qos::AtLeastOnce);
@@ -49,14 +49,15 @@ pub(super) fn deaf(scene: &Scene) {
     });
 }
 
-/// A topic of 60 KB behind three bytes, to subscribers that each would have it in full.
+/// Sends a topic of 60 KB as an alias of three bytes, to subscribers that would receive the whole
+/// topic.
 pub(super) fn aliases(scene: &Scene) {
     let topic = "x".repeat(60 << 10);
     let join = |at| match at {
-        0..10 => scene.join(&name(at), Hello::default()),
-        _ => subscriber(scene, &name(at), Hello::default(), &["#"], Qos::AtMostOnce),
+        0..10 => scene.join(&name(at), ConnectFields::default()),
+        _ => subscriber(scene, &name(at), ConnectFields::default(), &["#"], Qos::AtMostOnce),
     };
-    scene.crew(20, ms(5), join, |at, peer| {
+    scene.run_clients(20, ms(5), join, |at, peer| {
         peer.drain();
         if at >= 10 {
             return;
@@ -75,16 +76,17 @@ pub(super) fn aliases(scene: &Scene) {
     });
 }
 
-/// Paced: without a pause two threads of the attacker would share the processors with the store.
+/// Paced: without a pause, two threads of the attacker would compete with the store for the
+/// processors.
 pub(super) fn qos0_flood(scene: &Scene) {
     let join = |at| match at {
-        0..4 => scene.join(&name(at), Hello::default()),
-        _ => subscriber(scene, &name(at), Hello::default(), &["evil/+"], Qos::AtMostOnce),
+        0..4 => scene.join(&name(at), ConnectFields::default()),
+        _ => subscriber(scene, &name(at), ConnectFields::default(), &["evil/+"], Qos::AtMostOnce),
     };
     let id = std::num::NonZeroU16::MIN;
     let one = packets::publish("evil/topic", b"payload", (Qos::AtMostOnce, id), &[]);
     let piece = one.repeat(50);
-    scene.crew(8, ms(2), join, |at, peer| {
+    scene.run_clients(8, ms(2), join, |at, peer| {
         peer.drain();
         if at < 4 {
             peer.push(&piece);
@@ -97,11 +99,11 @@ pub(super) fn properties(scene: &Scene) {
     let id = std::num::NonZeroU16::MIN;
     let packet = packets::publish("evil", b"", (Qos::AtLeastOnce, id), &properties);
     let join = |at| match at {
-        0 => scene.join("evil-from", Hello::default()),
+        0 => scene.join("evil-from", ConnectFields::default()),
         _ => subscriber(scene, &name(at), KEPT, &["evil"], Qos::AtLeastOnce),
     };
-    scene.crew(10, ms(5), join, |at, peer| {
-        peer.listen();
+    scene.run_clients(10, ms(5), join, |at, peer| {
+        peer.read_and_acknowledge();
         if at == 0 {
             peer.push(&packet);
             peer.push(&packet);
@@ -111,8 +113,8 @@ pub(super) fn properties(scene: &Scene) {
 
 pub(super) fn retained_flood(scene: &Scene) {
     let payload = [b'x'; 1_000];
-    let join = |at| scene.join(&name(at), Hello::default());
-    scene.crew(4, ms(2), join, |at, peer| {
+    let join = |at| scene.join(&name(at), ConnectFields::default());
+    scene.run_clients(4, ms(2), join, |at, peer| {
         peer.drain();
         for number in 0..10 {
             let topic = format!("evil/{at}/{}/{number}", peer.turns);
@@ -121,9 +123,9 @@ pub(super) fn retained_flood(scene: &Scene) {
     });
 }
 
-/// Leaves so many retained messages; how many clients there are to follow is up to the caller.
+/// Retains this many messages.
 pub(super) fn retain(scene: &Scene, count: usize) {
-    let Ok(mut peer) = scene.join("evil-retains", Hello::default()) else { return };
+    let Ok(mut peer) = scene.join("evil-retains", ConnectFields::default()) else { return };
     for at in 0..count {
         while !peer.push(&packets::retained(&format!("kept/{at}"), b"x")) {
             if scene.is_over() || peer.is_ended() {
@@ -138,10 +140,11 @@ pub(super) fn retain(scene: &Scene, count: usize) {
 
 pub(super) fn retained_read(scene: &Scene) {
     retain(scene, 5_000);
-    let join = |at| scene.join(&name(at), Hello::default());
-    let ask = packets::subscribe(&["kept/#", "#", "kept/+", "+/+", "kept/+/#"], Qos::AtLeastOnce);
-    scene.crew(5, ms(5), join, |_, peer| {
-        peer.listen();
-        peer.push(&ask);
+    let join = |at| scene.join(&name(at), ConnectFields::default());
+    let subscribe =
+        packets::subscribe(&["kept/#", "#", "kept/+", "+/+", "kept/+/#"], Qos::AtLeastOnce);
+    scene.run_clients(5, ms(5), join, |_, peer| {
+        peer.read_and_acknowledge();
+        peer.push(&subscribe);
     });
 }

@@ -1,4 +1,4 @@
-//! The attacks, a row each.
+//! The table of attacks.
 
 mod bytes;
 mod connections;
@@ -12,16 +12,16 @@ use std::time::Duration;
 
 use statestore_mqtt::Qos;
 
-use crate::packets::{self, Hello};
+use crate::packets::{self, ConnectFields};
 use crate::scene::{Peer, Scene};
 
-/// Options that the store must be started with.
+/// Options that the store needs for an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
     Passwords,
     Tls,
-    /// A listener for metrics, which is attacked instead.
+    /// A listener for metrics, which is the target of the attack.
     Metrics,
 }
 
@@ -31,9 +31,9 @@ pub(crate) struct Attack {
     pub(crate) about: &'static str,
     pub(crate) act: fn(&Scene),
     pub(crate) needs: Needs,
-    /// Time for which it stops the store by other means.
+    /// Time for which the attack stops the process of the store.
     pub(crate) stopped: Duration,
-    /// True if the honest client may lose its connection, and is only to get it back.
+    /// True if the honest client may lose its connection, but must be able to reconnect.
     pub(crate) may_be_lost: bool,
     /// True if other honest clients connect during the attack.
     pub(crate) has_newcomers: bool,
@@ -45,7 +45,7 @@ const fn attack(name: &'static str, about: &'static str, act: fn(&Scene)) -> Att
 }
 
 impl Attack {
-    /// Other honest clients connect during the attack.
+    /// Lets other honest clients connect during the attack.
     const fn with_newcomers(self) -> Self {
         Self { has_newcomers: true, ..self }
     }
@@ -60,34 +60,34 @@ pub(crate) fn all() -> Vec<Attack> {
             messages::unacknowledged,
         ),
         attack("no-pubrel", "messages at QoS 2 that are never released", messages::no_pubrel),
-        attack("deaf-subscribers", "fifty subscribers that never read", messages::deaf),
-        attack("aliases", "long topics as aliases, then a flood of few bytes", messages::aliases),
-        attack("qos0-flood", "messages at QoS 0, to subscribers that read", messages::qos0_flood),
-        attack("properties", "messages that are all properties", messages::properties),
-        attack("retained-flood", "retained messages without end", messages::retained_flood),
+        attack("unread-subscribers", "fifty subscribers that never read", messages::unread),
+        attack("aliases", "long topics as aliases, then short packets", messages::aliases),
+        attack("qos0-flood", "a flood at QoS 0, to subscribers that read", messages::qos0_flood),
+        attack("properties", "messages with thousands of properties", messages::properties),
+        attack("retained-flood", "an endless flood of retained messages", messages::retained_flood),
         attack(
             "retained-read",
-            "SUBSCRIBE to all that is retained, again and again",
+            "repeated SUBSCRIBE to all retained messages",
             messages::retained_read,
         ),
         attack("filters", "thousands of wildcard and deep filters", subscriptions::filters),
         attack(
             "filters-times-retained",
-            "filters that match nothing that is retained",
+            "thousands of filters that match no retained message",
             subscriptions::times_retained,
         ),
         attack("shares", "a thousand shared subscriptions to everything", subscriptions::shares),
         attack("churn", "SUBSCRIBE and UNSUBSCRIBE of a thousand filters", subscriptions::churn),
-        attack("wills-away", "sessions that are away with large wills", sessions::wills_away),
-        attack("wills-due", "wills that are all due, to many subscribers", sessions::wills_due),
-        attack("sessions", "sessions of long expiry without end", sessions::sessions),
-        attack("queues-away", "messages for many that are away", sessions::queues_away),
-        attack("takeover", "one client id, taken over again and again", sessions::takeover),
+        attack("wills-away", "disconnected sessions with large wills", sessions::wills_away),
+        attack("wills-due", "many wills at once, to many subscribers", sessions::wills_due),
+        attack("sessions", "an endless series of sessions with a long expiry", sessions::sessions),
+        attack("queues-away", "messages for many disconnected clients", sessions::queues_away),
+        attack("takeover", "repeated takeovers of one client id", sessions::takeover),
         Attack {
             may_be_lost: true,
             ..attack(
                 "takeover-honest",
-                "the honest client's id: it loses its connection and gets it back",
+                "takeovers of the honest client's id: it must be able to reconnect",
                 sessions::takeover_honest,
             )
         },
@@ -99,27 +99,27 @@ pub(crate) fn all() -> Vec<Attack> {
         attack("slow-packets", "a byte at a time", bytes::slow_packets),
         attack(
             "malformed",
-            "each packet of the statements' table, as first and second",
+            "each packet of the MQTT packet table, first on a connection and after CONNECT",
             bytes::malformed,
         ),
         attack("random", "packets with random changes", bytes::random),
-        attack("oversized", "lengths beyond what is allowed", bytes::oversized),
-        attack("silent", "connections that say nothing, beyond the limit", connections::silent)
+        attack("oversized", "lengths above the limit", bytes::oversized),
+        attack("silent", "idle connections, more than the limit", connections::silent)
             .with_newcomers(),
         attack(
             "slow-connect",
-            "CONNECT a byte at a time, beyond the limit",
+            "CONNECT one byte at a time, on more connections than the limit",
             connections::slow_connect,
         )
         .with_newcomers(),
-        attack("connections", "connections made and dropped without a pause", connections::flood)
+        attack("connections", "connections opened and dropped without a pause", connections::flood)
             .with_newcomers(),
         attack("clients", "clients that connect and drop", connections::clients),
         attack("pings-unread", "PINGREQ without reading", connections::pings_unread),
         Attack {
             needs: Needs::Passwords,
             has_newcomers: true,
-            ..attack("passwords", "passwords, guessed", connections::passwords)
+            ..attack("passwords", "guessed passwords", connections::passwords)
         },
         Attack {
             needs: Needs::Tls,
@@ -128,20 +128,20 @@ pub(crate) fn all() -> Vec<Attack> {
         },
         Attack {
             needs: Needs::Metrics,
-            ..attack("scrapes", "scrapes of metrics without end", connections::scrapes)
+            ..attack("scrapes", "an endless series of scrapes", connections::scrapes)
         },
         attack(
             "requests-unread",
-            "a hundred that ask for large values and do not read",
+            "a hundred clients that request large values and do not read",
             store::requests_unread,
         ),
-        attack("listings", "KEYS of thousands, by many at a time", store::listings),
+        attack("listings", "SCAN of many keys, by many clients at once", store::listings),
         attack("lazy-watchers", "twenty watchers that do not acknowledge", store::lazy_watchers),
         attack("set-flood", "fifty clients that set large values", store::set_flood),
         attack("set-small", "fifty clients that set small values", store::set_small),
-        attack("registrations", "KEYNOTIFY by the thousand", store::registrations),
-        attack("reflection", "answers to topics of the honest client", store::reflection),
-        attack("nonsense", "requests that are none", store::nonsense),
+        attack("registrations", "thousands of KEYNOTIFY", store::registrations),
+        attack("reflection", "replies to topics of the honest client", store::reflection),
+        attack("nonsense", "malformed requests", store::nonsense),
         Attack {
             stopped: connections::STOPPED,
             ..attack("stopped", "SIGSTOP for three seconds", connections::stopped)
@@ -149,10 +149,10 @@ pub(crate) fn all() -> Vec<Attack> {
     ]
 }
 
-/// For how long sessions are kept that are to stay.
+/// Session expiry of sessions that must outlive the attack, in seconds.
 const DAY: u32 = 24 * 60 * 60;
 
-const KEPT: Hello<'_> = Hello { kept: Some(DAY), will: None, login: None };
+const KEPT: ConnectFields<'_> = ConnectFields { kept: Some(DAY), will: None, login: None };
 
 const fn ms(time: u64) -> Duration {
     Duration::from_millis(time)
@@ -162,15 +162,15 @@ fn name(at: usize) -> String {
     format!("evil-{at}")
 }
 
-/// A client that has subscribed.
+/// Connects a client and subscribes.
 fn subscriber<'a>(
     scene: &'a Scene,
     client_id: &str,
-    hello: Hello<'_>,
+    fields: ConnectFields<'_>,
     filters: &[&str],
     qos: Qos,
 ) -> io::Result<Peer<'a>> {
-    let mut peer = scene.join(client_id, hello)?;
+    let mut peer = scene.join(client_id, fields)?;
     peer.push(&packets::subscribe(filters, qos));
     peer.packet()?;
     Ok(peer)

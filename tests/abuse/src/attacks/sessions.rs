@@ -1,4 +1,4 @@
-//! Sessions: of those who are away, and of those who are thrown out.
+//! Sessions: disconnected clients, and takeovers.
 
 use statestore_mqtt::Qos;
 use statestore_mqtt::packet::Will;
@@ -6,11 +6,11 @@ use statestore_mqtt::property::Property;
 
 use super::{DAY, KEPT, ms, name, subscriber};
 use crate::clock;
-use crate::honest::ASKER;
-use crate::packets::{self, Hello};
+use crate::honest::HONEST;
+use crate::packets::{self, ConnectFields};
 use crate::scene::Scene;
 
-/// One client after the other, by its number.
+/// Runs a step for one client after the other, with the number of the client.
 fn one_by_one(scene: &Scene, mut act: impl FnMut(usize)) {
     let mut at = 0;
     while !scene.is_over() {
@@ -31,17 +31,17 @@ pub(super) fn wills_away(scene: &Scene) {
             topic: "evil",
             payload: &payload,
         };
-        let hello = Hello { will: Some(will), ..KEPT };
-        // Dropped without a word.
-        drop(scene.join(&name(at), hello));
+        let fields = ConnectFields { will: Some(will), ..KEPT };
+        // The connection ends without DISCONNECT.
+        drop(scene.join(&name(at), fields));
     });
 }
 
 pub(super) fn wills_due(scene: &Scene) {
     let listening: Vec<_> = (0..100)
         .filter_map(|at| {
-            let id = format!("evil-hears-{at}");
-            subscriber(scene, &id, Hello::default(), &["evil"], Qos::AtMostOnce).ok()
+            let id = format!("evil-reader-{at}");
+            subscriber(scene, &id, ConnectFields::default(), &["evil"], Qos::AtMostOnce).ok()
         })
         .collect();
     let mut listening = listening;
@@ -54,7 +54,7 @@ pub(super) fn wills_due(scene: &Scene) {
             topic: "evil",
             payload: b"w",
         };
-        drop(scene.join(&name(at), Hello { will: Some(will), ..KEPT }));
+        drop(scene.join(&name(at), ConnectFields { will: Some(will), ..KEPT }));
         if at % 50 == 0 {
             listening.iter_mut().for_each(crate::scene::Peer::drain);
         }
@@ -76,8 +76,8 @@ pub(super) fn queues_away(scene: &Scene) {
             peer.push(&packets::DISCONNECT);
         }
     }
-    let join = |_| scene.join("evil-from", Hello::default());
-    scene.crew(1, ms(2), join, |_, peer| {
+    let join = |_| scene.join("evil-from", ConnectFields::default());
+    scene.run_clients(1, ms(2), join, |_, peer| {
         peer.drain();
         peer.publish("evil", &[b'x'; 4_000], Qos::AtLeastOnce);
     });
@@ -92,11 +92,11 @@ pub(super) fn takeover(scene: &Scene) {
     });
 }
 
-/// Paced, so that the honest client has a chance in between.
+/// Paced, so that the honest client can be served in between.
 pub(super) fn takeover_honest(scene: &Scene) {
     let mut last = None;
     while !scene.is_over() {
-        last = scene.join(ASKER, Hello::default()).ok().or_else(|| last.take());
+        last = scene.join(HONEST, ConnectFields::default()).ok().or_else(|| last.take());
         clock::pause(ms(50));
     }
 }

@@ -1,4 +1,4 @@
-//! Requests: those that ask for much, and those whose answers nobody takes.
+//! Expensive requests, and requests whose responses are not read.
 
 use std::num::NonZeroU16;
 
@@ -7,35 +7,35 @@ use statestore_mqtt::property::Property;
 use statestore_proto::topic::REQUEST;
 
 use super::{ms, name, subscriber};
-use crate::honest::ASKER;
-use crate::packets::{self, Hello};
+use crate::honest::HONEST;
+use crate::packets::{self, ConnectFields};
 use crate::scene::{Peer, Scene};
 
-/// A client that has its answers.
-fn asker<'a>(scene: &'a Scene, at: usize) -> std::io::Result<Peer<'a>> {
+/// Connects a client that subscribes to its responses.
+fn requester<'a>(scene: &'a Scene, at: usize) -> std::io::Result<Peer<'a>> {
     let topic = packets::response_topic(&name(at));
-    subscriber(scene, &name(at), Hello::default(), &[&topic], Qos::AtLeastOnce)
+    subscriber(scene, &name(at), ConnectFields::default(), &[&topic], Qos::AtLeastOnce)
 }
 
-/// Has the store do something, and waits until it is done.
+/// Sets keys, and waits for the replies.
 fn prepare(scene: &Scene, requests: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) {
-    let Ok(mut peer) = asker(scene, 0) else { return };
+    let Ok(mut peer) = requester(scene, 0) else { return };
     for (key, value) in requests {
         peer.request(&name(0), &[b"SET", &key, &value]);
-        // The PUBACK and the answer.
+        // The PUBACK and the response.
         while !scene.is_over()
             && !matches!(peer.packet().as_deref(), Ok([0x30..=0x3f, ..]) | Err(_))
         {}
-        peer.listen();
+        peer.read_and_acknowledge();
     }
 }
 
 pub(super) fn requests_unread(scene: &Scene) {
     prepare(scene, [(b"large".to_vec(), vec![b'v'; 256 << 10])].into_iter());
-    scene.crew(
+    scene.run_clients(
         100,
         ms(5),
-        |at| asker(scene, at),
+        |at| requester(scene, at),
         |at, peer| {
             for _ in 0..5 {
                 peer.request(&name(at), &[b"GET", b"large"]);
@@ -50,28 +50,28 @@ pub(super) fn listings(scene: &Scene) {
         scene,
         (0..300).map(|at| (format!("listed/{at}/{}", "x".repeat(200)).into_bytes(), b"1".to_vec())),
     );
-    scene.crew(
+    scene.run_clients(
         20,
         ms(20),
-        |at| asker(scene, at),
+        |at| requester(scene, at),
         |at, peer| {
-            peer.listen();
-            peer.request(&name(at), &[b"KEYS", b"*x*x*x*y"]);
-            peer.request(&name(at), &[b"KEYS", b"*"]);
+            peer.read_and_acknowledge();
+            peer.request(&name(at), &[b"SCAN", b"*x*x*x*y"]);
+            peer.request(&name(at), &[b"SCAN", b"*"]);
         },
     );
 }
 
-/// The first one sets a large value that the others watch.
+/// The first client sets a large value that the others watch.
 pub(super) fn lazy_watchers(scene: &Scene) {
     let value = vec![b'v'; 128 << 10];
-    scene.crew(
+    scene.run_clients(
         21,
         ms(10),
-        |at| asker(scene, at),
+        |at| requester(scene, at),
         |at, peer| match (at, peer.turns) {
             (0, _) => {
-                peer.listen();
+                peer.read_and_acknowledge();
                 peer.request(&name(at), &[b"SET", b"watched", &value]);
             }
             (_, 0) => _ = peer.request(&name(at), &[b"KEYNOTIFY", b"watched"]),
@@ -80,15 +80,15 @@ pub(super) fn lazy_watchers(scene: &Scene) {
     );
 }
 
-/// Paced: each client sends 100 KB every 100 ms, which is 50 MB in a second.
+/// Paced: each client sends 100 KB every 100 ms, which is 50 MB per second in total.
 pub(super) fn set_flood(scene: &Scene) {
     let value = vec![b'v'; 100 << 10];
-    scene.crew(
+    scene.run_clients(
         50,
         ms(100),
-        |at| asker(scene, at),
+        |at| requester(scene, at),
         |at, peer| {
-            peer.listen();
+            peer.read_and_acknowledge();
             let key = format!("evil/{at}/{}", peer.turns % 10);
             peer.request(&name(at), &[b"SET", key.as_bytes(), &value]);
         },
@@ -96,12 +96,12 @@ pub(super) fn set_flood(scene: &Scene) {
 }
 
 pub(super) fn set_small(scene: &Scene) {
-    scene.crew(
+    scene.run_clients(
         50,
         ms(10),
-        |at| asker(scene, at),
+        |at| requester(scene, at),
         |at, peer| {
-            peer.listen();
+            peer.read_and_acknowledge();
             for number in 0..5 {
                 let key = format!("evil/{at}/{}/{number}", peer.turns);
                 peer.request(&name(at), &[b"SET", key.as_bytes(), b"v"]);
@@ -111,12 +111,12 @@ pub(super) fn set_small(scene: &Scene) {
 }
 
 pub(super) fn registrations(scene: &Scene) {
-    scene.crew(
+    scene.run_clients(
         10,
         ms(2),
-        |at| asker(scene, at),
+        |at| requester(scene, at),
         |at, peer| {
-            peer.listen();
+            peer.read_and_acknowledge();
             for number in 0..5 {
                 let key = format!("evil/{}/{number}/{}", peer.turns, "k".repeat(1_000));
                 peer.request(&name(at), &[b"KEYNOTIFY", key.as_bytes()]);
@@ -125,15 +125,15 @@ pub(super) fn registrations(scene: &Scene) {
     );
 }
 
-/// Asks for answers to what the honest client listens to, says that it is the honest client, and answers in its place.
+/// Requests replies to the honest client's response topic, and sends requests in its name.
 pub(super) fn reflection(scene: &Scene) {
-    let theirs = packets::response_topic(ASKER);
-    scene.crew(
+    let theirs = packets::response_topic(HONEST);
+    scene.run_clients(
         10,
         ms(5),
-        |at| asker(scene, at),
+        |at| requester(scene, at),
         |at, peer| {
-            peer.listen();
+            peer.read_and_acknowledge();
             let id = peer.next_id();
             match (at + peer.turns as usize) % 3 {
                 0 => {
@@ -152,7 +152,7 @@ fn claimed(id: NonZeroU16) -> Vec<u8> {
     let properties = [
         Property::ResponseTopic(&topic),
         Property::CorrelationData(b"0123456789abcdef"),
-        Property::User("__srcId", ASKER),
+        Property::User("__srcId", HONEST),
     ];
     let payload = b"*3\r\n$3\r\nSET\r\n$10\r\nhonest/key\r\n$1\r\n0\r\n";
     packets::publish(REQUEST, payload, (Qos::AtLeastOnce, id), &properties).to_vec()
@@ -161,12 +161,12 @@ fn claimed(id: NonZeroU16) -> Vec<u8> {
 pub(super) fn nonsense(scene: &Scene) {
     let mut random = fastrand::Rng::with_seed(2);
     let seed = b"*5\r\n$3\r\nSET\r\n$4\r\nevil\r\n$1\r\nv\r\n$2\r\nPX\r\n$9\r\n999999999\r\n";
-    scene.crew(
+    scene.run_clients(
         20,
         ms(2),
-        |at| asker(scene, at),
+        |at| requester(scene, at),
         |at, peer| {
-            peer.listen();
+            peer.read_and_acknowledge();
             let mut payload = seed.to_vec();
             for _ in 0..random.usize(1..4) {
                 let at = random.usize(..payload.len());

@@ -3,17 +3,18 @@
 use statestore_mqtt::Qos;
 
 use super::{messages, ms, name};
-use crate::packets::{self, Hello};
+use crate::packets::{self, ConnectFields};
 use crate::scene::Scene;
 
-/// So many filters made from a number.
+/// A SUBSCRIBE with `count` filters, built from their numbers.
 fn many(count: usize, filter: impl Fn(usize) -> String) -> Vec<u8> {
     let filters: Vec<String> = (0..count).map(filter).collect();
     let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
     packets::subscribe(&filters, Qos::AtMostOnce).to_vec()
 }
 
-/// Filters that match one topic in as many ways as there are, and deep ones that take a node for each level.
+/// Filters that match one topic in every possible way, and deep filters that need a node for each
+/// level.
 pub(super) fn filters(scene: &Scene) {
     let wild = many(900, |at| {
         let level = |bit: usize| if at >> bit & 1 == 0 { "+" } else { "a" };
@@ -21,8 +22,8 @@ pub(super) fn filters(scene: &Scene) {
     });
     let topic = ["a"; 10].join("/");
     let deep = "d/".repeat(190);
-    let join = |at| scene.join(&name(at), Hello::default());
-    scene.crew(10, ms(2), join, |at, peer| {
+    let join = |at| scene.join(&name(at), ConnectFields::default());
+    scene.run_clients(10, ms(2), join, |at, peer| {
         peer.drain();
         match peer.turns {
             0 => _ = peer.push(&wild),
@@ -39,16 +40,16 @@ pub(super) fn filters(scene: &Scene) {
 pub(super) fn times_retained(scene: &Scene) {
     messages::retain(scene, 5_000);
     let none = many(999, |at| format!("+/{at}x/#"));
-    let join = |at| scene.join(&name(at), Hello::default());
-    scene.crew(3, ms(20), join, |_, peer| {
+    let join = |at| scene.join(&name(at), ConnectFields::default());
+    scene.run_clients(3, ms(20), join, |_, peer| {
         peer.drain();
         peer.push(&none);
     });
 }
 
 pub(super) fn shares(scene: &Scene) {
-    let join = |at| scene.join(&name(at), Hello::default());
-    scene.crew(10, ms(5), join, |at, peer| {
+    let join = |at| scene.join(&name(at), ConnectFields::default());
+    scene.run_clients(10, ms(5), join, |at, peer| {
         peer.drain();
         if peer.turns == 0 {
             peer.push(&many(100, |share| format!("$share/{at}-{share}/#")));
@@ -58,17 +59,17 @@ pub(super) fn shares(scene: &Scene) {
     });
 }
 
-/// Paced: a packet takes the store two milliseconds, and without a pause all of its time.
+/// Paced: a packet costs the store two milliseconds; without a pause it would be fully busy.
 pub(super) fn churn(scene: &Scene) {
-    let ask = many(999, |at| format!("evil/{at}/+/#"));
-    // The same list without the options behind each filter.
+    let subscribe = many(999, |at| format!("evil/{at}/+/#"));
+    // The same filters for UNSUBSCRIBE.
     let filters: Vec<String> = (0..999).map(|at| format!("evil/{at}/+/#")).collect();
     let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
     let end = packets::unsubscribe(&filters);
-    let join = |at| scene.join(&name(at), Hello::default());
-    scene.crew(3, ms(50), join, |_, peer| {
+    let join = |at| scene.join(&name(at), ConnectFields::default());
+    scene.run_clients(3, ms(50), join, |_, peer| {
         peer.drain();
-        peer.push(&ask);
+        peer.push(&subscribe);
         peer.push(&end);
     });
 }

@@ -94,7 +94,7 @@ pub struct ClientRig {
     connected: bool,
     /// SUBSCRIBE packets of this connection without a SUBACK, and whether each is for
     /// notifications.
-    asked: Vec<(SubscribeToken, bool)>,
+    subscribes: Vec<(SubscribeToken, bool)>,
     responses: bool,
     notifications: bool,
     keeps_session: bool,
@@ -135,7 +135,7 @@ impl ClientRig {
             watches: Vec::new(),
             requested: Vec::new(),
             connected: false,
-            asked: Vec::new(),
+            subscribes: Vec::new(),
             responses: false,
             notifications: false,
             keeps_session,
@@ -169,7 +169,7 @@ impl ClientRig {
             ClientOp::PollPackets => (0..=a & 7).for_each(|_| _ = self.poll_transmit()),
             ClientOp::Up => (0..=a & 3).for_each(|_| _ = self.step_up()),
             ClientOp::Down => (0..=a & 3).for_each(|_| _ = self.step_down()),
-            ClientOp::Write => self.somebody_writes(a, b, c),
+            ClientOp::Write => self.other_client_writes(a, b, c),
             ClientOp::Suback if !honest => self.suback(a, b),
             ClientOp::Puback if !honest => {
                 if let Some(sent) = pick(&self.requested, a) {
@@ -180,7 +180,7 @@ impl ClientRig {
                 self.reply(op == ClientOp::Reply, args);
             }
             ClientOp::Notification if !honest => self.notification(args),
-            ClientOp::AnyMessage => self.stranger(args),
+            ClientOp::AnyMessage => self.unrelated_message(args),
             ClientOp::Suback
             | ClientOp::Puback
             | ClientOp::Reply
@@ -280,7 +280,7 @@ impl ClientRig {
 
     fn forget_connection(&mut self) {
         (self.connected, self.responses, self.notifications) = (false, false, false);
-        self.asked.clear();
+        self.subscribes.clear();
     }
 
     /// Advances time and fires every deadline on the way.
@@ -306,7 +306,7 @@ impl ClientRig {
         self.now = Now::new(instant, UnixTime::from_millis(EPOCH.saturating_add(millis)));
     }
 
-    fn somebody_writes(&mut self, key: u8, value: u8, kind: u8) {
+    fn other_client_writes(&mut self, key: u8, value: u8, kind: u8) {
         let key = KEYS[usize::from(key) % KEYS.len()].as_bytes();
         let value = [value];
         let command = match kind & 3 {
@@ -323,8 +323,8 @@ impl ClientRig {
     }
 
     fn suback(&mut self, which: u8, code: u8) {
-        let Some((token, notifications)) = pick(&self.asked, which) else { return };
-        self.asked.retain(|(other, _)| *other != token);
+        let Some((token, notifications)) = pick(&self.subscribes, which) else { return };
+        self.subscribes.retain(|(other, _)| *other != token);
         let reason = reason(code);
         self.grant(notifications, !reason.is_error());
         self.client.handle_subscribed(self.now, token, reason);

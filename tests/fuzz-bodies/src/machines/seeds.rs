@@ -52,7 +52,7 @@ const STORE: &[Story] = &[
     ("expiry-removed", &[0], "S0,0,1,16 S0,0,1 t255 G"),
     ("watch-dialects", &[0], "K K5 S2,0,1 D U U S2,0,1"),
     ("client-gone", &[0], "K K0,1 L S2,0,1 K S2,0,1"),
-    ("nobody-there", &[0], "K K0,1 S2,0,1 K0,1 P S2,0,1 S2,1,1"),
+    ("no-subscriber", &[0], "K K0,1 S2,0,1 K0,1 P S2,0,1 S2,1,1"),
     ("silenced", &[0], "K K1 S2,0,1 P S2,0,2 D K S2,0,3 P0,0 U U K1 L1 U1"),
     ("silenced-evicted", &[65], "K K1 K1,1 S2,0,1 P P1 K2 K2,1 U U1 U2 K3 K3,1 T0,130 K1 U3"),
     ("silenced-held", &[16], "K K1 S2,0,1 H1 S2,0,2 P P1 b b b H S2,0,3 K S2,0,4 U"),
@@ -167,7 +167,7 @@ const CLIENT: &[Story] = &[
         "o C1 p7 A0,1 A0,1 p7 r0,1 p7 r0,1 e7 n0,1,3 n0,1,2 n0,1,3 n0,0,3 n0,0,3 n0,1,31 \
          n0,1,30 e7",
     ),
-    ("heard-before-read", &[0], "o C1 p7 A0,1 A0,1 p7 r0,1 p7 n0,1,5 r p7 r0,1 e7"),
+    ("notified-before-read", &[0], "o C1 p7 A0,1 A0,1 p7 r0,1 p7 n0,1,5 r p7 r0,1 e7"),
     ("cancel", &[0], "C1 p7 A0,1 p7 s0,0,1 c s0,0,1 p7 c r0,1 e7"),
 ];
 

@@ -23,7 +23,7 @@ use requests::{damaged, request, spoil};
 
 use statestore_testkit::alphabet;
 use statestore_testkit::machines::Reader;
-use statestore_testkit::machines::ask::Ask;
+use statestore_testkit::machines::request::StoreRequest;
 use statestore_testkit::reference::{Entry, Out, ReferenceStore, clock::stamp, counted, text};
 
 alphabet! {
@@ -101,7 +101,7 @@ pub(crate) const PAYLOADS: &[&[u8]] = &[
 #[derive(Clone, Debug)]
 pub enum StoreInput {
     /// A request arrives.
-    Ask(Box<Ask>),
+    Request(Box<StoreRequest>),
     /// The timer fires.
     Timer,
     /// A client disconnects.
@@ -161,7 +161,7 @@ impl StoreScript {
                 }
                 StoreOp::Again => match asked.len() {
                     0 => continue,
-                    len => StoreInput::Ask(Box::clone(&asked[len - 1 - usize::from(a) % len])),
+                    len => StoreInput::Request(Box::clone(&asked[len - 1 - usize::from(a) % len])),
                 },
                 _ => {
                     let mut ask = Box::new(request(op, args, now, asked.len() as u64));
@@ -174,7 +174,7 @@ impl StoreScript {
                         spoil(&mut ask, flaw, now);
                     }
                     asked.push(ask.clone());
-                    StoreInput::Ask(ask)
+                    StoreInput::Request(ask)
                 }
             };
             ops.push((now, input));
@@ -279,7 +279,7 @@ pub fn store_ops(data: &[u8]) {
         let before = disk.numbers.len();
         let mut expected = Out::new();
         let about = match op {
-            StoreInput::Ask(ask) => About::of(ask, script.word_case()),
+            StoreInput::Request(ask) => About::of(ask, script.word_case()),
             _ => About::Nothing,
         };
         if disk.holds && store.can_receive() {
@@ -289,8 +289,8 @@ pub fn store_ops(data: &[u8]) {
             disk.settle(&mut store, durability, &About::Nothing, reference.expire(*now));
         }
         match op {
-            StoreInput::Ask(ask) => {
-                expected.extend(hand_over(*now, ask, &mut store, &mut reference))
+            StoreInput::Request(ask) => {
+                expected.extend(submit(*now, ask, &mut store, &mut reference))
             }
             StoreInput::Timer if disk.holds => {}
             StoreInput::Timer => {
@@ -355,12 +355,12 @@ pub fn store_ops(data: &[u8]) {
 }
 
 /// Submits a request; one that the store cannot receive is counted and dropped.
-fn hand_over(now: Now, ask: &Ask, store: &mut Store, reference: &mut ReferenceStore) -> Out {
+fn submit(now: Now, ask: &StoreRequest, store: &mut Store, reference: &mut ReferenceStore) -> Out {
     if store.can_receive() {
-        ask.hand_to(now, store);
+        ask.submit_to(now, store);
         return reference.ask(now, ask);
     }
-    let handled = ask.hand_to(now, store);
+    let handled = ask.submit_to(now, store);
     assert_eq!(handled.outcome, RequestOutcome::Dropped(DropReason::Overloaded));
     reference.count("overloaded", None, None, 1);
     Out::new()

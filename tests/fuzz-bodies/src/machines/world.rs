@@ -16,7 +16,7 @@ use statestore_sim::{ClientIndex, Clock, Faults, TraceEvent, World};
 
 use super::store::{CLIENTS, KEYS, assert_same, compare_contents};
 use statestore_testkit::alphabet;
-use statestore_testkit::machines::ask::Ask;
+use statestore_testkit::machines::request::StoreRequest;
 use statestore_testkit::machines::{Args, Reader, WatchLog};
 use statestore_testkit::reference::{Counted, Out, ReferenceStore, counted};
 
@@ -193,7 +193,7 @@ impl Run {
         }
     }
 
-    /// Passes the store's input to the reference in order; the reference's output must equal the store's.
+    /// Passes the input of the store to the reference in order. The output of both must be equal.
     fn sync_reference(&mut self) {
         let now = self.store_now();
         // The timer of the store runs first in each step.
@@ -202,7 +202,7 @@ impl Run {
         for traced in self.world.take_trace() {
             match traced {
                 TraceEvent::Message(message) if *message.topic == *topic::REQUEST => {
-                    expected.extend(self.reference.ask(now, &Ask::of_message(&message)));
+                    expected.extend(self.reference.ask(now, &StoreRequest::from_message(&message)));
                 }
                 TraceEvent::Sent(Transmit::Subscribe { .. }) => self.is_again = true,
                 TraceEvent::Sent(transmit)

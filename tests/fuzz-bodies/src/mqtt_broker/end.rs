@@ -1,4 +1,4 @@
-//! Clients in the process, the host, time, and what holds after all of it.
+//! Local clients, the host, time, and the final checks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use statestore_mqtt::property::Property;
 use statestore_mqtt::{Qos, Reason};
 
 use super::naive::{Expected, Sent};
-use super::run::{self, ForHost, Hello, Run, Slot};
+use super::run::{self, ConnectFields, ForHost, Run, Slot};
 use super::{FILTERS, HOST, NAMES, TOPICS, pick};
 use statestore_testkit::machines::Args;
 
-/// Calls after which something that is to come to its end goes on for ever.
+/// Maximum number of calls until a finite process must have ended.
 const TURNS_MAX: usize = 10_000;
 
 impl Run {
@@ -26,9 +26,9 @@ impl Run {
             Ok(id) => {
                 self.sync();
                 self.naive.session(name).expiry = Duration::ZERO;
-                // Somebody else's will may have thrown it out at once.
-                self.opened(name, false, true);
-                self.naive.session(name).narrow(usize::MAX);
+                // The will of another client may have evicted this client immediately.
+                self.open_session(name, false, true);
+                self.naive.session(name).limit_packets(usize::MAX);
                 self.locals[which] = Some((id, name));
             }
             Err(reason) => assert!(self.is_small && reason == Reason::QUOTA_EXCEEDED, "{reason}"),
@@ -42,7 +42,7 @@ impl Run {
             assert!(!self.broker.is_attached(id));
             let was_evicted = !was_attached;
             self.naive.session(name).leave(self.now);
-            run::left(
+            run::end_client(
                 self.has_host,
                 self.for_host.entry(name).or_default(),
                 &VecDeque::new(),
@@ -60,7 +60,7 @@ impl Run {
         if reason.is_error() {
             assert!(self.is_small, "{filter}: {reason}");
         } else {
-            self.subscribed(name, filter, &options, None);
+            self.model_subscribe(name, filter, &options, None);
         }
     }
 
@@ -73,7 +73,7 @@ impl Run {
         if let Ok(reason) = result {
             let is_sure = self.broker.is_attached(id);
             if !reason.is_error() {
-                self.published(&sent, is_sure);
+                self.model_publish(&sent, is_sure);
             }
             assert!(!reason.is_error() || self.is_small, "{reason}");
         }
@@ -101,11 +101,11 @@ impl Run {
                 None => return,
                 Some(LocalEvent::Message(message)) => {
                     if let Some(number) = self.number(&message.payload()) {
-                        self.received(name, number, None, self.now);
+                        self.check_message(name, number, None, self.now);
                     }
                 }
-                Some(LocalEvent::Gone(_)) => panic!("that is for the host"),
-                // `sync` says so.
+                Some(LocalEvent::Gone(_)) => panic!("only the host receives this event"),
+                // `sync` handles this case.
                 Some(LocalEvent::Detached(_)) => return,
             }
         }
@@ -141,7 +141,7 @@ impl Run {
         let reason = self.host_or_local(id, &sent, len, d).expect("the host is never busy");
         assert!(!reason.is_error() || self.is_small, "{reason}");
         if !reason.is_error() {
-            self.published(&sent, true);
+            self.model_publish(&sent, true);
         }
     }
 
@@ -161,12 +161,13 @@ impl Run {
         let was_there = self.broker.is_connected(name);
         let reason = self.broker.deliver(self.now, name, &packet);
         let is_there = self.broker.is_connected(name);
-        let nobody = Reason::NO_MATCHING_SUBSCRIBERS;
-        assert_eq!(reason, if was_there && is_there { Reason::SUCCESS } else { nobody });
+        let unreachable = Reason::NO_MATCHING_SUBSCRIBERS;
+        let expected = if was_there && is_there { Reason::SUCCESS } else { unreachable };
+        assert_eq!(reason, expected);
         let is_small = self.is_small;
         let session = self.naive.session(name);
         if was_there {
-            let must = !session.is_wild
+            let must = !session.is_unchecked
                 && sent.size <= session.packet_bytes
                 && (sent.qos > Qos::AtMostOnce || !is_small);
             let (qos, ids) = (sent.qos, Vec::new());
@@ -181,15 +182,15 @@ impl Run {
             match self.broker.poll_local(self.now, id) {
                 None => return at,
                 Some(LocalEvent::Message(message)) => {
-                    let sender = message.sender().expect("not its own");
+                    let sender = message.sender().expect("from another client");
                     let name = NAMES.iter().find(|name| ***name == **sender);
                     if let Some((name, number)) = name.zip(self.number(&message.payload())) {
-                        self.host_hears(name, number);
+                        self.check_host_message(name, number);
                     }
                 }
                 Some(LocalEvent::Gone(gone)) => {
                     if let Some(name) = NAMES.iter().find(|name| ***name == *gone) {
-                        self.host_hears_gone(name);
+                        self.check_host_gone(name);
                     }
                 }
                 Some(LocalEvent::Detached(reason)) => panic!("{reason}"),
@@ -198,8 +199,8 @@ impl Run {
         count
     }
 
-    fn host_hears(&mut self, name: &'static str, of: u64) {
-        let (is_wild, now) = (self.unknown.contains(name), self.now);
+    fn check_host_message(&mut self, name: &'static str, of: u64) {
+        let (is_unchecked, now) = (self.unknown.contains(name), self.now);
         let queue = self.for_host.entry(name).or_default();
         while let Some(item) = queue.pop_front() {
             match item {
@@ -209,41 +210,50 @@ impl Run {
                 }
                 ForHost::Message { number, must, expires } => {
                     let is_late = expires.is_some_and(|at| at <= now);
-                    assert!(!must || is_late || is_wild, "{number} of {name} is lost before {of}");
+                    assert!(
+                        !must || is_late || is_unchecked,
+                        "{number} of {name} is lost before {of}"
+                    );
                 }
-                ForHost::Gone { is_heard } => {
-                    assert!(is_heard || is_wild, "{of} of {name}, who had gone before");
+                ForHost::Gone { is_reported } => {
+                    assert!(
+                        is_reported || is_unchecked,
+                        "{of} of {name} arrived after its disconnect"
+                    );
                 }
             }
         }
-        assert!(is_wild, "{of} of {name} comes twice, or too late");
+        assert!(is_unchecked, "{of} of {name} is duplicate or out of order");
     }
 
-    fn host_hears_gone(&mut self, name: &'static str) {
-        let (is_wild, now) = (self.unknown.contains(name), self.now);
+    fn check_host_gone(&mut self, name: &'static str) {
+        let (is_unchecked, now) = (self.unknown.contains(name), self.now);
         let queue = self.for_host.entry(name).or_default();
         while let Some(item) = queue.front_mut() {
             match item {
-                ForHost::Gone { is_heard: is_heard @ false } => {
-                    *is_heard = true;
+                ForHost::Gone { is_reported: is_reported @ false } => {
+                    *is_reported = true;
                     return;
                 }
                 ForHost::Gone { .. } => {}
                 ForHost::Message { number, must, expires } => {
                     let is_late = expires.is_some_and(|at| at <= now);
-                    assert!(!*must || is_late || is_wild, "{number} of {name}, who has gone");
+                    assert!(
+                        !*must || is_late || is_unchecked,
+                        "{number} of {name} is lost at its disconnect"
+                    );
                 }
             }
             queue.pop_front();
         }
-        assert!(is_wild, "{name} has not gone so often");
+        assert!(is_unchecked, "too many disconnects of {name}");
     }
 
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now.saturating_add(time);
         for turn in 0.. {
             let Some(due) = self.broker.poll_timeout().filter(|due| *due <= end) else { break };
-            assert!(turn < TURNS_MAX, "timers ring for ever");
+            assert!(turn < TURNS_MAX, "the timers do not come to rest");
             self.now = self.now.max(due);
             self.broker.handle_timeout(self.now);
             self.sync();
@@ -252,7 +262,7 @@ impl Run {
         self.naive.sessions.values_mut().for_each(|session| session.pass(end));
     }
 
-    /// No more is held than may be, but by those who are on their way out.
+    /// Checks the memory limit, after closing the connections that are about to end.
     pub(super) fn check(&mut self) {
         let max = self.limits.memory;
         if self.broker.stats().bytes <= max {
@@ -264,7 +274,7 @@ impl Run {
                 self.close(at);
             }
         }
-        // What was given out since somebody was written to.
+        // The second timeout handles events caused by the closed connections.
         self.broker.handle_timeout(self.now);
         self.sync();
         for at in 0..self.slots.len() {
@@ -277,11 +287,11 @@ impl Run {
         assert!(stats.bytes <= max, "{stats:?}");
     }
 
-    /// Everybody reads and acknowledges, for as long as there is anything; only those who are woken
-    /// are asked.
+    /// Lets all clients read and acknowledge until the broker is idle. Only connections that the
+    /// broker wakes are read.
     fn drain(&mut self) {
         for turn in 0.. {
-            assert!(turn < TURNS_MAX, "it goes on for ever");
+            assert!(turn < TURNS_MAX, "the broker does not come to rest");
             self.pass(Duration::ZERO);
             self.wakes(true);
             self.sync();
@@ -302,19 +312,19 @@ impl Run {
             }
         }
         for at in 0..self.slots.len() {
-            let heard = self.read(at, 1);
-            assert!(heard.is_empty(), "nobody was woken for {heard:?}");
+            let received = self.read(at, 1);
+            assert!(received.is_empty(), "no wake announced {received:?}");
         }
     }
 
-    /// What was to come to those who are connected has come.
+    /// Checks that connected clients have received all expected messages.
     fn check_received(&self) {
         let now = self.now;
         for (name, session) in &self.naive.sessions {
-            if session.is_wild || !session.is_connected {
+            if session.is_unchecked || !session.is_connected {
                 continue;
             }
-            // A will that is retained may have come in between.
+            // A retained will may have replaced a message.
             let replayed = session.replayed.iter().filter(|_| !self.is_tainted);
             let replayed = replayed.map(|(_, one)| one);
             let lost = session
@@ -329,18 +339,18 @@ impl Run {
                 self.naive.sessions.get(name).is_some_and(|session| {
                     session.number == *number
                         && session.is_connected
-                        && !session.is_wild
-                        && !session.was_narrow
+                        && !session.is_unchecked
+                        && !session.had_limit
                 })
             };
             assert!(
                 self.is_tainted || !shared.members.iter().all(lives),
-                "none of those who share it has received {shared:?}"
+                "no member of the group has received {shared:?}"
             );
         }
     }
 
-    /// Everybody comes to what was left, and leaves.
+    /// Reconnects every client, which receives the remaining messages and leaves.
     pub(super) fn end(mut self) {
         while !self.logins.is_empty() {
             self.login(0, 1);
@@ -358,7 +368,7 @@ impl Run {
         self.detach(1);
         self.sync();
         for (at, name) in NAMES.into_iter().enumerate() {
-            self.come_back(at, name);
+            self.reconnect(at, name);
         }
         self.drain();
         self.check_received();
@@ -372,10 +382,10 @@ impl Run {
             let lost = queue
                 .iter()
                 .find(|item| matches!(item, ForHost::Message { must: true, expires: None, .. }));
-            let is_wild = self.unknown.contains(name);
+            let is_unchecked = self.unknown.contains(name);
             assert!(
-                lost.is_none() || is_wild || !self.has_host,
-                "the host has not heard {lost:?} of {name}"
+                lost.is_none() || is_unchecked || !self.has_host,
+                "the host has not received {lost:?} of {name}"
             );
         }
         self.detach_host();
@@ -388,11 +398,11 @@ impl Run {
             let stats = broker.stats();
             (stats.bytes, stats.sessions, stats.connections, stats.retained)
         };
-        assert_eq!(held(&self.broker), held(&fresh), "all is given back");
+        assert_eq!(held(&self.broker), held(&fresh), "all memory is freed");
         assert_eq!(self.broker.poll_timeout(), None);
     }
 
-    fn come_back(&mut self, at: usize, name: &'static str) {
+    fn reconnect(&mut self, at: usize, name: &'static str) {
         self.slots[at] = None;
         let Ok(id) = self.broker.handle_accept(self.now, None) else { return };
         self.slots[at] = Some(Slot::new(id, None));
@@ -405,7 +415,7 @@ impl Run {
             user_name: None,
             password: None,
         };
-        let hello = Hello {
+        let fields = ConnectFields {
             name,
             clean_start: false,
             expiry: Duration::ZERO,
@@ -413,16 +423,16 @@ impl Run {
             packet_bytes: usize::MAX,
             alias_max: 0,
         };
-        self.connect(at, &Packet::Connect(connect), hello);
+        self.connect(at, &Packet::Connect(connect), fields);
         while !self.logins.is_empty() {
             self.login(0, 1);
         }
         self.sync();
     }
 
-    /// Of what may be retained nothing is left.
+    /// Removes all retained messages.
     fn clear_retained(&mut self) {
-        let Ok(last) = self.broker.attach(self.now, "last") else { panic!("room for one") };
+        let Ok(last) = self.broker.attach(self.now, "last") else { panic!("the broker is full") };
         for topic in TOPICS {
             let clear = Publish {
                 dup: false,
@@ -433,7 +443,7 @@ impl Run {
                 properties: (),
                 payload: &[],
             };
-            let reason = self.broker.publish_local(self.now, last, &clear).expect("it may");
+            let reason = self.broker.publish_local(self.now, last, &clear).expect("not busy");
             assert!(!reason.is_error(), "{reason}");
         }
         self.broker.detach(self.now, last);

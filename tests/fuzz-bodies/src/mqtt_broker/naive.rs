@@ -1,4 +1,4 @@
-//! A naive broker: who gets what, at which QoS, from lists and without a tree.
+//! A naive broker: recipients and QoS of each message, from lists instead of a tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use statestore_mqtt::Qos;
 use statestore_mqtt::topic::Filter;
 
-/// A published message; the later one has the greater number.
+/// A published message. Later messages have greater numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) number: u64,
@@ -14,13 +14,13 @@ pub(super) struct Sent {
     pub(super) qos: Qos,
     pub(super) retain: bool,
     pub(super) sender: Option<&'static str>,
-    /// From then on it is delivered no more.
+    /// Time at which the message expires.
     pub(super) expires: Option<Duration>,
-    /// No PUBLISH with it is larger.
+    /// Maximum size of a PUBLISH with this message.
     pub(super) size: usize,
 }
 
-/// How somebody subscribes.
+/// Options of a subscription.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subscribed {
     pub(super) qos: Qos,
@@ -29,79 +29,79 @@ pub(super) struct Subscribed {
     pub(super) id: Option<u32>,
 }
 
-/// What a session is to get.
+/// A message that a session expects.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
     pub(super) sent: Sent,
     pub(super) qos: Qos,
     pub(super) retain: bool,
     pub(super) ids: Vec<u32>,
-    /// True if only the end of the session excuses from it.
+    /// True if only the end of the session may prevent its delivery.
     pub(super) must: bool,
 }
 
-/// A session: its client, and its number.
+/// A session: client and number of the session.
 type Member = (&'static str, u64);
 
-/// A message that is for one of several sessions.
+/// A message for one member of a group.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) number: u64,
     pub(super) members: Vec<Member>,
     pub(super) is_taken: bool,
-    /// True if only the end of a session among them excuses from it.
+    /// True if only the end of a member's session may prevent its delivery.
     pub(super) must: bool,
 }
 
-/// A message that was given out and is not done.
+/// A message that was sent and is not fully acknowledged.
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
-    /// `None` for one that is not the model's.
+    /// `None` for a message that the model does not know.
     pub(super) number: Option<u64>,
     pub(super) size: usize,
-    /// True if it was given out on this connection.
+    /// True if it was sent on the current connection.
     pub(super) is_here: bool,
     pub(super) is_released: bool,
-    /// True if its client took less than this at some time.
+    /// True if the client reduced its Maximum Packet Size below the size of the message.
     pub(super) may_be_dropped: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Session {
-    /// Tells the sessions of one client apart.
+    /// Distinguishes successive sessions of one client.
     pub(super) number: u64,
     pub(super) is_connected: bool,
-    /// While its client is away. `None` before there was one.
+    /// End of the session while its client is disconnected. `None` before the first session.
     pub(super) ends_at: Option<Duration>,
     pub(super) expiry: Duration,
-    /// Sessions that the machine had ended for taking too much when this one was known to live.
+    /// Number of evictions when this session was last known to exist.
     pub(super) evicted: u64,
-    /// True if its client has written whatever it liked.
-    pub(super) is_wild: bool,
+    /// True if the client has sent arbitrary bytes.
+    pub(super) is_unchecked: bool,
     pub(super) subscriptions: BTreeMap<&'static str, Subscribed>,
-    /// All filters it ever had.
+    /// All filters that the client ever subscribed to.
     pub(super) filters: BTreeSet<&'static str>,
     pub(super) expected: Vec<Expected>,
-    /// Retained messages that are to come, for which filter.
+    /// Retained messages that are expected, with their filter.
     pub(super) replayed: Vec<(&'static str, Expected)>,
     pub(super) in_flight: BTreeMap<u16, Flight>,
-    /// Packet ids at QoS 2 that the client has not released.
+    /// Packet identifiers at QoS 2 that the client has not released.
     pub(super) received: BTreeSet<u16>,
-    /// The last message that it got.
+    /// Number of the last message that the client received.
     pub(super) last: u64,
-    /// True if it ever took small packets only.
-    pub(super) was_narrow: bool,
-    /// Bytes of the largest packet that it takes.
+    /// True if the client ever limited the packet size.
+    pub(super) had_limit: bool,
+    /// The client's Maximum Packet Size in bytes.
     pub(super) packet_bytes: usize,
 }
 
 impl Session {
-    /// Another session of the same client.
+    /// Starts a new session for the same client.
     pub(super) fn renew(&mut self) {
         *self = Self { number: self.number + 1, last: self.last, ..Self::default() };
     }
 
-    /// Its client is gone.
+    /// Handles the disconnect of the client.
     pub(super) fn leave(&mut self, now: Duration) {
         self.is_connected = false;
         self.ends_at = Some(now.saturating_add(self.expiry));
@@ -113,17 +113,17 @@ impl Session {
         }
     }
 
-    /// Time has gone by.
+    /// Handles the expiry of the session.
     pub(super) fn pass(&mut self, now: Duration) {
         if self.ends_at.is_some_and(|at| at <= now) {
             self.subscriptions.clear();
         }
     }
 
-    /// It takes packets of this size from now on.
-    pub(super) fn narrow(&mut self, packet_bytes: usize) {
+    /// Applies the client's Maximum Packet Size.
+    pub(super) fn limit_packets(&mut self, packet_bytes: usize) {
         self.packet_bytes = packet_bytes;
-        self.was_narrow |= packet_bytes < usize::MAX;
+        self.had_limit |= packet_bytes < usize::MAX;
         let expected = self.expected.iter_mut().chain(self.replayed.iter_mut().map(|(_, one)| one));
         expected.filter(|one| one.sent.size > packet_bytes).for_each(|one| one.must = false);
         let large = self.in_flight.values_mut().filter(|one| one.size > packet_bytes);
@@ -131,7 +131,7 @@ impl Session {
     }
 }
 
-/// Who may hear a topic: what begins with `h` is for the host alone.
+/// Returns whether only the host may receive a topic: it begins with `h`.
 pub(super) fn is_for_host(topic: &str) -> bool {
     topic.starts_with('h')
 }
@@ -140,13 +140,13 @@ pub(super) fn matches(filter: &str, topic: &str) -> bool {
     Filter::parse(filter).is_some_and(|filter| filter.matches(topic)) && !is_for_host(topic)
 }
 
-/// The broker.
+/// The model of the broker.
 #[derive(Debug, Default)]
 pub(super) struct Naive {
     pub(super) sessions: BTreeMap<&'static str, Session>,
     pub(super) shared: Vec<Shared>,
     pub(super) retained: BTreeMap<&'static str, Sent>,
-    /// Everything that was ever published to be retained, by number.
+    /// Every message that was ever published with the retain flag, by number.
     pub(super) once_retained: BTreeMap<u64, &'static str>,
 }
 
@@ -155,7 +155,8 @@ impl Naive {
         self.sessions.entry(name).or_default()
     }
 
-    /// Publishes a message. Those who are to get it must if it is `sure`; whether there is anybody.
+    /// Publishes a message. If it is `sure`, its recipients must receive it. Returns whether there
+    /// are recipients.
     pub(super) fn publish(&mut self, sent: &Sent, sure: bool, keeps_all: bool) -> bool {
         if sent.retain {
             self.retain(sent);
@@ -185,7 +186,7 @@ impl Naive {
                 qos,
                 retain: sent.retain && own.iter().any(|one| one.retain_as_published),
                 ids,
-                must: sure && is_kept && sent.size <= session.packet_bytes && !session.is_wild,
+                must: sure && is_kept && sent.size <= session.packet_bytes && !session.is_unchecked,
             });
         }
         for (qos, members) in groups.into_values() {
@@ -197,7 +198,7 @@ impl Naive {
         is_received
     }
 
-    /// A message was refused, or may have been.
+    /// Handles a message that was refused, or may have been.
     pub(super) fn retract(&mut self, number: u64, was_refused: bool) {
         for session in self.sessions.values_mut() {
             let its = session.expected.iter_mut().filter(|one| one.sent.number == number);
@@ -215,14 +216,14 @@ impl Naive {
         self.retained.insert(sent.topic, sent.clone());
     }
 
-    /// What a topic had is retained no more; who was to get it may have it still.
+    /// Forgets the retained message of a topic. Recipients may still receive it, but need not.
     pub(super) fn forget_retained(&mut self, topic: &str) {
         self.retained.remove(topic);
         let replayed = self.sessions.values_mut().flat_map(|session| &mut session.replayed);
         replayed.filter(|(_, one)| one.sent.topic == topic).for_each(|(_, one)| one.must = false);
     }
 
-    /// Subscribes, with all retained messages that match if the filter is to have them.
+    /// Subscribes. Expects the matching retained messages if the options request them.
     pub(super) fn subscribe(
         &mut self,
         name: &'static str,
@@ -247,7 +248,7 @@ impl Naive {
                 qos: how.qos.min(sent.qos),
                 retain: true,
                 ids: how.id.into_iter().collect(),
-                must: sure && !is_own && fits && !session.is_wild,
+                must: sure && !is_own && fits && !session.is_unchecked,
             };
             session.replayed.push((filter, expected));
         }

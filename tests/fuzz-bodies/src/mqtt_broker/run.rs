@@ -1,4 +1,4 @@
-//! The machine, its clients, and the naive broker beside it.
+//! The broker, its clients, and the naive broker.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -12,20 +12,20 @@ use statestore_mqtt::property::Property;
 use statestore_mqtt::{Qos, Reason};
 
 use super::naive::{Naive, Sent};
-use super::wire::{Ear, Heard};
+use super::wire::{PacketReader, Received};
 use super::{NAMES, QOS, naive, packet_id, pick};
 
 pub(super) type Properties<'a> = &'a [Property<'a>];
 
-/// Bytes with which a payload says which message it is.
+/// Length of the head of a payload, which contains the number of the message.
 pub(super) const HEAD: usize = 8;
 
-/// Nobody makes the number of a message up by chance.
-const SEAL: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Multiplier that makes it unlikely that random bytes contain the number of a message.
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Fields of a CONNECT.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hello {
+pub(super) struct ConnectFields {
     pub(super) name: &'static str,
     pub(super) clean_start: bool,
     pub(super) expiry: Duration,
@@ -38,18 +38,18 @@ pub(super) struct Hello {
 pub(super) struct Slot {
     pub(super) id: ConnectionId,
     pub(super) peer: Option<IpAddr>,
-    pub(super) ear: Ear,
-    pub(super) hello: Option<Hello>,
-    /// Whose session it has.
+    pub(super) reader: PacketReader,
+    pub(super) fields: Option<ConnectFields>,
+    /// The client whose session the connection has.
     pub(super) name: Option<&'static str>,
-    /// True if its client writes whatever it likes.
-    pub(super) is_wild: bool,
-    /// What it has written so.
+    /// True if the client sends arbitrary bytes.
+    pub(super) is_unchecked: bool,
+    /// The arbitrary bytes so far.
     written: Vec<u8>,
-    /// What it is to answer.
-    pub(super) to_do: VecDeque<Heard>,
-    /// Packet ids of requests that were not acknowledged.
-    pub(super) asked: VecDeque<(u16, u64)>,
+    /// Packets that the client has to acknowledge.
+    pub(super) to_do: VecDeque<Received>,
+    /// Packet identifiers of requests without an acknowledgement.
+    pub(super) requests: VecDeque<(u16, u64)>,
 }
 
 impl Slot {
@@ -57,23 +57,23 @@ impl Slot {
         Self {
             id,
             peer,
-            ear: Ear::new(),
-            hello: None,
+            reader: PacketReader::new(),
+            fields: None,
             name: None,
-            is_wild: false,
+            is_unchecked: false,
             written: Vec::new(),
             to_do: VecDeque::new(),
-            asked: VecDeque::new(),
+            requests: VecDeque::new(),
         }
     }
 
-    /// Returns whether it has something to answer, and is listened to.
+    /// Returns whether the client has packets to acknowledge and its input is accepted.
     pub(super) fn has_to_do(&self) -> bool {
-        !self.to_do.is_empty() && self.name.is_some() && !self.is_wild
+        !self.to_do.is_empty() && self.name.is_some() && !self.is_unchecked
     }
 }
 
-/// Something that the host is to hear from one client.
+/// An event of one client that the host expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ForHost {
     Message {
@@ -81,9 +81,9 @@ pub(super) enum ForHost {
         must: bool,
         expires: Option<Duration>,
     },
-    /// Once, if it goes again before the host has heard it.
+    /// A disconnect. It is reported once, even if the client disconnects again before the report.
     Gone {
-        is_heard: bool,
+        is_reported: bool,
     },
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Run {
     pub(super) broker: Broker,
     pub(super) limits: Limits,
     pub(super) is_small: bool,
-    /// Set after arbitrary input, which can have any effect.
+    /// Set after arbitrary input, which may have any effect.
     pub(super) is_tainted: bool,
     pub(super) now: Duration,
     pub(super) slots: [Option<Slot>; 8],
@@ -100,10 +100,10 @@ pub(super) struct Run {
     pub(super) has_host: bool,
     pub(super) for_host: BTreeMap<&'static str, VecDeque<ForHost>>,
     pub(super) logins: Vec<(ConnectionId, String)>,
-    /// Connections that are to be polled.
+    /// Connections with output.
     pub(super) ready: BTreeSet<ConnectionId>,
     pub(super) naive: Naive,
-    /// Clients whose connection anybody may have had.
+    /// Clients whose connection may have been taken over by arbitrary input.
     pub(super) unknown: BTreeSet<&'static str>,
     /// The number of the last message.
     pub(super) last: u64,
@@ -132,39 +132,40 @@ impl Run {
     }
 
     pub(super) fn payload(&self, sent: &Sent, len: u8) -> Vec<u8> {
-        let head = sent.number.wrapping_mul(SEAL).to_be_bytes();
+        let head = sent.number.wrapping_mul(MULTIPLIER).to_be_bytes();
         [&head[..], &vec![b'x'; usize::from(len) * 2]].concat()
     }
 
-    /// The message that this is a payload of.
+    /// The number of the message with this payload.
     pub(super) fn number(&self, payload: &[u8]) -> Option<u64> {
         let head = u64::from_be_bytes(*payload.first_chunk()?);
-        // Few are looked at, and this needs no inverse.
-        (1..=self.last).find(|number| number.wrapping_mul(SEAL) == head)
+        // The list is short, so searching it needs no inverse.
+        (1..=self.last).find(|number| number.wrapping_mul(MULTIPLIER) == head)
     }
 
-    pub(super) fn is_wild(&mut self, name: &'static str) -> bool {
-        self.naive.session(name).is_wild
+    pub(super) fn is_unchecked(&mut self, name: &'static str) -> bool {
+        self.naive.session(name).is_unchecked
     }
 
-    /// Nothing is known of this session from now on, and of what its client asks of the host.
-    pub(super) fn give_up(&mut self, name: &'static str) {
-        self.naive.session(name).is_wild = true;
+    /// Stops checking this session and the messages of its client to the host.
+    pub(super) fn stop_checking(&mut self, name: &'static str) {
+        self.naive.session(name).is_unchecked = true;
         self.unknown.insert(name);
     }
 
-    /// The client of a connection that does nothing wrong and is listened to.
-    pub(super) fn neat(&mut self, at: usize) -> Option<&'static str> {
-        if !self.slots[at].as_ref()?.asked.is_empty() {
-            // Some of what it asked may wait to be looked at.
+    /// The client of a connection, if it sent no arbitrary bytes and its input is accepted.
+    pub(super) fn ready_client(&mut self, at: usize) -> Option<&'static str> {
+        if !self.slots[at].as_ref()?.requests.is_empty() {
+            // Some of its requests may still be queued.
             self.read(at, 1);
         }
         let slot = self.slots[at].as_ref()?;
-        let name = slot.name.filter(|_| !slot.is_wild && slot.asked.is_empty())?;
+        let name = slot.name.filter(|_| !slot.is_unchecked && slot.requests.is_empty())?;
         self.broker.wants_input(slot.id).then_some(name)
     }
 
-    /// Writes a packet, in pieces if it is to be; whether the connection is listened to.
+    /// Writes a packet, optionally in pieces. Returns whether the broker accepts input of the
+    /// connection.
     pub(super) fn write(
         &mut self,
         at: usize,
@@ -172,7 +173,7 @@ impl Run {
         piece: usize,
     ) -> bool {
         let Some(slot) = &self.slots[at] else { return false };
-        if slot.is_wild || !self.broker.wants_input(slot.id) {
+        if slot.is_unchecked || !self.broker.wants_input(slot.id) {
             return false;
         }
         let mut bytes = BytesMut::new();
@@ -184,39 +185,46 @@ impl Run {
         true
     }
 
-    /// Writes a packet and reads what comes at once.
-    pub(super) fn ask(
+    /// Writes a packet and reads the immediate output.
+    pub(super) fn write_and_read(
         &mut self,
         at: usize,
         packet: &Packet<'_, Properties<'_>>,
-    ) -> Option<Vec<Heard>> {
+    ) -> Option<Vec<Received>> {
         let piece = usize::try_from(self.last % 4).unwrap_or_default() * 3;
         self.write(at, packet, piece).then(|| self.read(at, 1))
     }
 
-    pub(super) fn connect(&mut self, at: usize, packet: &Packet<'_, Properties<'_>>, hello: Hello) {
+    pub(super) fn connect(
+        &mut self,
+        at: usize,
+        packet: &Packet<'_, Properties<'_>>,
+        fields: ConnectFields,
+    ) {
         let Some(slot) = &mut self.slots[at] else { return };
-        if slot.is_wild || !slot.asked.is_empty() || !self.broker.wants_input(slot.id) {
+        if slot.is_unchecked || !slot.requests.is_empty() || !self.broker.wants_input(slot.id) {
             return;
         }
-        let is_first = slot.hello.is_none();
+        let is_first = slot.fields.is_none();
         if is_first {
-            slot.hello = Some(hello);
-            slot.ear.packet_bytes = hello.packet_bytes;
-            slot.ear.alias_max = hello.alias_max;
+            slot.fields = Some(fields);
+            slot.reader.packet_bytes = fields.packet_bytes;
+            slot.reader.alias_max = fields.alias_max;
         }
         self.write(at, packet, 0);
         self.take_events();
         if is_first {
-            self.greet(at);
+            self.read_connack(at);
         }
     }
 
     pub(super) fn take_events(&mut self) {
         while let Some(Event::Login { connection, client_id, .. }) = self.broker.poll_event() {
             let known = self.slots.iter().flatten().find(|slot| slot.id == connection);
-            if let Some(hello) = known.filter(|slot| !slot.is_wild).and_then(|slot| slot.hello) {
-                assert_eq!(client_id, hello.name);
+            if let Some(fields) =
+                known.filter(|slot| !slot.is_unchecked).and_then(|slot| slot.fields)
+            {
+                assert_eq!(client_id, fields.name);
             }
             self.logins.push((connection, client_id));
         }
@@ -236,51 +244,51 @@ impl Run {
         let of = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.id == connection);
         let Some(at) = self.slots.iter().position(of) else { return };
         match &self.slots[at] {
-            Some(Slot { is_wild: false, .. }) => self.greet(at),
-            Some(Slot { hello: Some(hello), .. }) => {
-                let name = hello.name;
+            Some(Slot { is_unchecked: false, .. }) => self.read_connack(at),
+            Some(Slot { fields: Some(fields), .. }) => {
+                let name = fields.name;
                 self.sync();
-                self.give_up(name);
+                self.stop_checking(name);
             }
             _ => {}
         }
     }
 
-    /// Hears whether a CONNECT was accepted, if that is decided.
-    fn greet(&mut self, at: usize) {
+    /// Reads the CONNACK, if the login is decided.
+    fn read_connack(&mut self, at: usize) {
         let Some(slot) = &self.slots[at] else { return };
-        let Some(hello) = slot.hello else { return };
+        let Some(fields) = slot.fields else { return };
         if self.logins.iter().any(|(id, _)| *id == slot.id) {
             return;
         }
-        // Whoever has this client id has lost its connection by now.
+        // A previous connection with this client id is closed by now.
         self.sync();
         let Some(slot) = &mut self.slots[at] else { return };
-        slot.name = Some(hello.name);
-        let heard = self.read(at, 1);
-        let told = heard.iter().find_map(|heard| match heard {
-            Heard::ConnAck(present, Reason::SUCCESS) => Some(*present),
+        slot.name = Some(fields.name);
+        let received = self.read(at, 1);
+        let session_present = received.iter().find_map(|received| match received {
+            Received::ConnAck(present, Reason::SUCCESS) => Some(*present),
             _ => None,
         });
-        if told.is_none() {
+        if session_present.is_none() {
             let Some(slot) = &mut self.slots[at] else { return };
             assert!(self.broker.is_closing(slot.id), "no CONNACK");
             slot.name = None;
-            if heard.is_empty() {
-                // It takes no CONNACK.
-                self.give_up(hello.name);
+            if received.is_empty() {
+                // The CONNACK is too large for the client.
+                self.stop_checking(fields.name);
             }
         }
     }
 
-    /// A CONNACK that says yes.
-    pub(super) fn connected(&mut self, at: usize, session_present: bool) {
-        let Some(hello) = self.slots[at].as_ref().and_then(|slot| slot.hello) else { return };
-        self.opened(hello.name, session_present, hello.clean_start);
-        let expiry = hello.expiry.min(self.limits.session_expiry);
-        let session = self.naive.session(hello.name);
+    /// Handles a CONNACK that accepts the connection.
+    pub(super) fn handle_connack(&mut self, at: usize, session_present: bool) {
+        let Some(fields) = self.slots[at].as_ref().and_then(|slot| slot.fields) else { return };
+        self.open_session(fields.name, session_present, fields.clean_start);
+        let expiry = fields.expiry.min(self.limits.session_expiry);
+        let session = self.naive.session(fields.name);
         session.expiry = expiry;
-        session.narrow(hello.packet_bytes);
+        session.limit_packets(fields.packet_bytes);
         self.check_connections();
     }
 
@@ -294,25 +302,22 @@ impl Run {
         }
     }
 
-    /// A session goes on, or begins.
-    pub(super) fn opened(&mut self, name: &'static str, is_present: bool, clean_start: bool) {
+    /// Checks whether a session was resumed, and begins a new one otherwise.
+    pub(super) fn open_session(&mut self, name: &'static str, is_present: bool, clean_start: bool) {
         let evicted = self.broker.stats().evicted;
         let now = self.now;
         let session = self.naive.session(name);
-        let is_known = !session.is_wild;
+        let is_known = !session.is_unchecked;
         match session.ends_at {
             _ if !is_known => {}
-            _ if clean_start => assert!(!is_present, "{name} wanted a new session"),
+            _ if clean_start => assert!(!is_present, "{name} requested a new session"),
             None => assert!(!is_present, "{name} had no session"),
             Some(at) if at <= now && now < Duration::MAX => {
                 assert!(!is_present, "the session of {name} ended at {at:?}");
             }
             Some(at) => {
                 let may_be_gone = session.evicted < evicted || at <= now;
-                assert!(
-                    is_present || may_be_gone,
-                    "the session of {name} was to last until {at:?}"
-                );
+                assert!(is_present || may_be_gone, "the session of {name} must last until {at:?}");
             }
         }
         if !is_present {
@@ -323,7 +328,7 @@ impl Run {
         session.evicted = evicted;
     }
 
-    /// Notes which connections and attachments are over.
+    /// Updates the model for connections and attachments that have ended.
     pub(super) fn sync(&mut self) {
         let evicted = self.broker.stats().evicted;
         for slot in self.slots.iter_mut().flatten() {
@@ -334,10 +339,10 @@ impl Run {
                 let session = self.naive.session(name);
                 let was_evicted = session.evicted < evicted;
                 session.leave(self.now);
-                left(
+                end_client(
                     self.has_host,
                     self.for_host.entry(name).or_default(),
-                    &slot.asked,
+                    &slot.requests,
                     was_evicted,
                 );
             }
@@ -352,7 +357,7 @@ impl Run {
                 let was_evicted = session.evicted < evicted;
                 session.expiry = Duration::ZERO;
                 session.leave(self.now);
-                left(
+                end_client(
                     self.has_host,
                     self.for_host.entry(name).or_default(),
                     &VecDeque::new(),
@@ -379,15 +384,16 @@ impl Run {
     ) {
         let session = self.naive.session(name);
         let id = packet.id.map_or(0, NonZeroU16::get);
-        let is_known = !session.is_wild;
+        let is_known = !session.is_unchecked;
         let is_again = sent.qos == Qos::ExactlyOnce && session.received.contains(&id);
         let is_beyond = sent.qos == Qos::ExactlyOnce
             && session.received.len() >= usize::from(self.limits.receive_maximum);
-        // Whether it was taken is to be known at once where it may not be.
+        // With small limits, the message may be refused, so the acknowledgement is needed
+        // immediately.
         let needs_answer = sent.retain && self.is_small && sent.qos > Qos::AtMostOnce;
         let is_taken = !is_again && !is_beyond;
         let mut is_sure = is_taken && is_known;
-        let slot = self.slots[at].as_ref().expect("somebody publishes");
+        let slot = self.slots[at].as_ref().expect("a connection");
         let connection = slot.id;
         if !self.write(at, &Packet::Publish(*packet), usize::from(id % 3) * 5) {
             return;
@@ -401,20 +407,20 @@ impl Run {
         }
         let mut is_received = false;
         if is_taken && !clears {
-            is_received = self.published(sent, is_sure);
+            is_received = self.model_publish(sent, is_sure);
         } else if is_taken {
             self.naive.forget_retained(sent.topic);
             if naive::is_for_host(sent.topic) {
-                // Nobody can tell which message it is without a payload.
-                self.published(sent, false);
+                // Without a payload, the message cannot be identified.
+                self.model_publish(sent, false);
             }
         }
         if !needs_answer && !self.last.is_multiple_of(4) {
             return;
         }
-        let heard = self.read(at, 1);
-        let answer = heard.into_iter().rev().find_map(|heard| match heard {
-            Heard::PubAck(of, reason) | Heard::PubRec(of, reason) if of == id => Some(reason),
+        let received = self.read(at, 1);
+        let answer = received.into_iter().rev().find_map(|received| match received {
+            Received::PubAck(of, reason) | Received::PubRec(of, reason) if of == id => Some(reason),
             _ => None,
         });
         let is_error = answer.is_some_and(Reason::is_error);
@@ -427,9 +433,9 @@ impl Run {
             set_must(self.for_host.entry(name).or_default(), sent.number, false);
         }
         let is_certain = is_sure && !self.is_tainted && !self.is_small && !clears;
-        let is_wild = self.naive.sessions.values().any(|session| session.is_wild);
+        let is_unchecked = self.naive.sessions.values().any(|session| session.is_unchecked);
         if is_certain
-            && !is_wild
+            && !is_unchecked
             && !is_again
             && let Some(reason) = answer
         {
@@ -437,8 +443,8 @@ impl Run {
         }
     }
 
-    /// A message of the model's was published.
-    pub(super) fn published(&mut self, sent: &Sent, sure: bool) -> bool {
+    /// Adds a published message to the model.
+    pub(super) fn model_publish(&mut self, sent: &Sent, sure: bool) -> bool {
         if !naive::is_for_host(sent.topic) {
             return self.naive.publish(sent, sure, !self.is_small);
         }
@@ -453,13 +459,13 @@ impl Run {
     }
 
     pub(super) fn burst(&mut self, at: usize, [_, count, len, ..]: [u8; 5]) {
-        let Some(name) = self.neat(at) else { return };
-        let slot = self.slots[at].as_ref().expect("somebody asks");
-        let (connection, mut bytes, mut asked) = (slot.id, BytesMut::new(), Vec::new());
+        let Some(name) = self.ready_client(at) else { return };
+        let slot = self.slots[at].as_ref().expect("a connection");
+        let (connection, mut bytes, mut requests) = (slot.id, BytesMut::new(), Vec::new());
         for step in 0..count % 16 {
             let sent = self.message(Some(name), "h", 1, len, 0);
             let payload = self.payload(&sent, len);
-            // These ids are not used otherwise.
+            // No other operation uses these identifiers.
             let id = packet_id(step).saturating_add(100 + u16::from(step / 8) * 8);
             let packet = Publish {
                 dup: false,
@@ -471,12 +477,12 @@ impl Run {
                 payload: &payload,
             };
             Packet::Publish(packet).encode(&mut bytes).expect("a packet");
-            self.published(&sent, false);
-            asked.push((id.get(), sent.number));
+            self.model_publish(&sent, false);
+            requests.push((id.get(), sent.number));
         }
         self.broker.handle_bytes(self.now, connection, &bytes);
         if let Some(slot) = &mut self.slots[at] {
-            slot.asked.extend(asked);
+            slot.requests.extend(requests);
         }
     }
 
@@ -487,17 +493,17 @@ impl Run {
             if let Some(name) = slot.name {
                 let was_evicted = self.naive.session(name).evicted < self.broker.stats().evicted;
                 self.naive.session(name).leave(self.now);
-                left(
+                end_client(
                     self.has_host,
                     self.for_host.entry(name).or_default(),
-                    &slot.asked,
+                    &slot.requests,
                     was_evicted,
                 );
             }
         }
     }
 
-    /// Anything at all comes from a client, but nothing that names another.
+    /// Sends arbitrary bytes that contain no client id.
     pub(super) fn raw(&mut self, at: usize, bytes: &[u8]) {
         let Some(slot) = &mut self.slots[at] else { return };
         let written = [&slot.written[..], bytes].concat();
@@ -505,13 +511,13 @@ impl Run {
             return;
         }
         slot.written = written;
-        slot.is_wild = true;
-        slot.ear.packet_bytes = usize::MAX;
-        slot.ear.alias_max = u16::MAX;
+        slot.is_unchecked = true;
+        slot.reader.packet_bytes = usize::MAX;
+        slot.reader.alias_max = u16::MAX;
         self.is_tainted = true;
         let (id, name) = (slot.id, slot.name);
         if let Some(name) = name {
-            self.give_up(name);
+            self.stop_checking(name);
         }
         self.broker.handle_bytes(self.now, id, bytes);
         self.take_events();
@@ -534,26 +540,26 @@ impl Run {
     }
 }
 
-/// A client of whom the host hears has gone; what it asked last may not have been looked at.
-pub(super) fn left(
+/// Handles the end of a client that the host knows. Its last requests may not have been processed.
+pub(super) fn end_client(
     has_host: bool,
     queue: &mut VecDeque<ForHost>,
-    asked: &VecDeque<(u16, u64)>,
+    requests: &VecDeque<(u16, u64)>,
     was_evicted: bool,
 ) {
     for item in queue.iter_mut() {
         if let ForHost::Message { number, must, .. } = item
-            && (was_evicted || asked.iter().any(|(_, other)| other == number))
+            && (was_evicted || requests.iter().any(|(_, other)| other == number))
         {
             *must = false;
         }
     }
-    if has_host && queue.back() != Some(&ForHost::Gone { is_heard: false }) {
-        queue.push_back(ForHost::Gone { is_heard: false });
+    if has_host && queue.back() != Some(&ForHost::Gone { is_reported: false }) {
+        queue.push_back(ForHost::Gone { is_reported: false });
     }
 }
 
-/// Returns whether the host is to have the message of this number.
+/// Sets whether the host must receive the message with this number.
 pub(super) fn set_must(queue: &mut VecDeque<ForHost>, of: u64, is_taken: bool) {
     for item in queue.iter_mut() {
         if let ForHost::Message { number, must, .. } = item

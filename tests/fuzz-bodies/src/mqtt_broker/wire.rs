@@ -1,4 +1,4 @@
-//! What one connection is sent: packets of MQTT 5 that a client may be sent, when it may.
+//! Output of one connection: packets of MQTT 5 that are legal for a client at that time.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -8,9 +8,9 @@ use statestore_mqtt::packet::{Header, Packet};
 use statestore_mqtt::property::Property;
 use statestore_mqtt::{Qos, Reason};
 
-/// A packet, as far as the oracle asks about it.
+/// The fields of a packet that the oracle checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum Received {
     ConnAck(bool, Reason),
     Publish(Publish),
     PubAck(u16, Reason),
@@ -33,73 +33,73 @@ pub(super) struct Publish {
     pub(super) id: u16,
     pub(super) subscription_ids: Vec<u32>,
     pub(super) expiry: Option<u32>,
-    /// Bytes of the packet, with its topic.
+    /// Size of the packet, with its topic.
     pub(super) len: usize,
 }
 
-/// One end of a connection.
+/// The receiving end of a connection.
 #[derive(Debug)]
-pub(super) struct Ear {
+pub(super) struct PacketReader {
     unread: BytesMut,
-    /// Bytes of the largest packet that may come.
+    /// Maximum size of a packet.
     pub(super) packet_bytes: usize,
-    /// The greatest topic alias that may come.
+    /// Greatest topic alias.
     pub(super) alias_max: u16,
     aliases: BTreeMap<u16, String>,
-    is_greeted: bool,
+    has_connack: bool,
     is_over: bool,
 }
 
-/// What the broker says to older versions, in a packet of theirs.
-const OLD: [u8; 4] = [0x20, 0x02, 0x00, 0x01];
+/// CONNACK of the broker for older versions of MQTT.
+const CONNACK_V3: [u8; 4] = [0x20, 0x02, 0x00, 0x01];
 
-impl Ear {
+impl PacketReader {
     pub(super) fn new() -> Self {
         Self {
             unread: BytesMut::new(),
             packet_bytes: usize::MAX,
             alias_max: 0,
             aliases: BTreeMap::new(),
-            is_greeted: false,
+            has_connack: false,
             is_over: false,
         }
     }
 
-    /// Takes bytes, and gives the packets that are whole.
-    pub(super) fn hear(&mut self, bytes: &[u8]) -> Vec<Heard> {
+    /// Appends bytes, and returns the complete packets.
+    pub(super) fn read(&mut self, bytes: &[u8]) -> Vec<Received> {
         self.unread.extend_from_slice(bytes);
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         while let Some(header) = Header::read(&self.unread, usize::MAX).expect("a packet begins") {
-            assert!(header.len <= self.packet_bytes, "{header:?} is larger than the client takes");
-            assert!(!self.is_over, "{header:?} behind the last packet");
+            assert!(header.len <= self.packet_bytes, "{header:?} exceeds the Maximum Packet Size");
+            assert!(!self.is_over, "{header:?} after the last packet");
             if self.unread.len() < header.len {
                 break;
             }
             let packet = self.unread.split_to(header.len);
-            if !self.is_greeted && *packet == OLD {
+            if !self.has_connack && *packet == CONNACK_V3 {
                 self.is_over = true;
                 continue;
             }
             let packet = Packet::decode(&packet).expect("a packet");
-            heard.push(self.packet(&packet, header.len));
+            received.push(self.packet(&packet, header.len));
         }
-        heard
+        received
     }
 
-    /// Nothing is left of a packet that will not come.
+    /// Checks that the output does not end inside of a packet.
     pub(super) fn end(&self) {
-        assert!(self.unread.is_empty(), "half a packet before the end");
+        assert!(self.unread.is_empty(), "output ends inside of a packet");
     }
 
-    fn packet(&mut self, packet: &Packet<'_>, len: usize) -> Heard {
+    fn packet(&mut self, packet: &Packet<'_>, len: usize) -> Received {
         let is_first = matches!(packet, Packet::ConnAck(_));
-        assert_eq!(is_first, !self.is_greeted, "CONNACK first, and once: {packet:?}");
-        self.is_greeted = true;
+        assert_eq!(is_first, !self.has_connack, "CONNACK first, and once: {packet:?}");
+        self.has_connack = true;
         match packet {
-            Packet::ConnAck(told) => {
-                self.is_over = told.reason.is_error();
-                assert!(!(told.session_present && self.is_over), "{told:?}");
-                Heard::ConnAck(told.session_present, told.reason)
+            Packet::ConnAck(connack) => {
+                self.is_over = connack.reason.is_error();
+                assert!(!(connack.session_present && self.is_over), "{connack:?}");
+                Received::ConnAck(connack.session_present, connack.reason)
             }
             Packet::Publish(publish) => {
                 let mut alias = None;
@@ -116,7 +116,7 @@ impl Ear {
                 subscription_ids.sort_unstable();
                 let topic = self.topic(publish.topic, alias);
                 let len = if publish.topic.is_empty() { len + topic.len() } else { len };
-                Heard::Publish(Publish {
+                Received::Publish(Publish {
                     topic,
                     payload: publish.payload.into(),
                     qos: publish.qos,
@@ -128,22 +128,22 @@ impl Ear {
                     len,
                 })
             }
-            Packet::PubAck(ack) => Heard::PubAck(ack.id.get(), ack.reason),
-            Packet::PubRec(ack) => Heard::PubRec(ack.id.get(), ack.reason),
-            Packet::PubRel(ack) => Heard::PubRel(ack.id.get(), ack.reason),
-            Packet::PubComp(ack) => Heard::PubComp(ack.id.get()),
-            Packet::SubAck(acks) => Heard::SubAck(acks.reasons.into()),
-            Packet::UnsubAck(acks) => Heard::UnsubAck(acks.reasons.into()),
-            Packet::PingResp => Heard::PingResp,
+            Packet::PubAck(ack) => Received::PubAck(ack.id.get(), ack.reason),
+            Packet::PubRec(ack) => Received::PubRec(ack.id.get(), ack.reason),
+            Packet::PubRel(ack) => Received::PubRel(ack.id.get(), ack.reason),
+            Packet::PubComp(ack) => Received::PubComp(ack.id.get()),
+            Packet::SubAck(acks) => Received::SubAck(acks.reasons.into()),
+            Packet::UnsubAck(acks) => Received::UnsubAck(acks.reasons.into()),
+            Packet::PingResp => Received::PingResp,
             Packet::Disconnect(notice) => {
                 self.is_over = true;
-                Heard::Disconnect(notice.reason)
+                Received::Disconnect(notice.reason)
             }
-            other => panic!("no client is sent {other:?}"),
+            other => panic!("{other:?} is not a packet for a client"),
         }
     }
 
-    /// What a topic or its alias says.
+    /// Resolves a topic or its alias.
     fn topic(&mut self, topic: &str, alias: Option<u16>) -> String {
         let Some(alias) = alias else {
             assert!(!topic.is_empty(), "a message without a topic");
@@ -151,7 +151,7 @@ impl Ear {
         };
         assert!((1..=self.alias_max).contains(&alias), "alias {alias} of {}", self.alias_max);
         if topic.is_empty() {
-            return self.aliases.get(&alias).expect("an alias that was said").clone();
+            return self.aliases.get(&alias).expect("a known alias").clone();
         }
         self.aliases.insert(alias, topic.into());
         topic.into()

@@ -1,4 +1,4 @@
-//! A naive server: it checks every packet of the session and knows what it may send.
+//! A naive server: it checks every packet of the session and tracks which packets it may send.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU16;
@@ -21,11 +21,11 @@ enum Phase {
     /// CONNECT arrived, with Clean Start.
     Connecting(bool),
     Accepted,
-    /// The connection is over for one of both.
+    /// One side has ended the connection.
     Over,
 }
 
-/// A publish of the session that is not acknowledged.
+/// A publish of the session without a final acknowledgement.
 #[derive(Clone, Copy, Debug)]
 struct Incoming {
     token: u64,
@@ -34,11 +34,11 @@ struct Incoming {
     is_recorded: bool,
     /// True if PUBREL arrived on this connection.
     is_released: bool,
-    /// True if it arrived on this connection.
+    /// True if the publish arrived on this connection.
     is_here: bool,
 }
 
-/// A message to the session that is not acknowledged.
+/// A message to the session without a final acknowledgement.
 #[derive(Clone, Copy, Debug)]
 struct Outgoing {
     id: u16,
@@ -76,8 +76,8 @@ pub(super) struct Peer {
     has_session: bool,
     /// True if the session ends with the connection.
     is_short: bool,
-    /// True if it sent bytes that it does not understand itself.
-    pub(super) is_wild: bool,
+    /// True if the server sent arbitrary bytes.
+    pub(super) is_unchecked: bool,
     last_number: u64,
     last_token: u64,
     /// The reasons with which publishes ended.
@@ -116,7 +116,7 @@ impl Peer {
             expected: VecDeque::new(),
             has_session: false,
             is_short: false,
-            is_wild: false,
+            is_unchecked: false,
             last_number: 0,
             last_token: 0,
             reasons: BTreeMap::new(),
@@ -143,22 +143,22 @@ impl Peer {
             outgoing.is_released = false;
         }
         if self.is_short {
-            self.forget();
+            self.end_session();
         }
     }
 
-    /// What was sent is not known, so nothing is checked until the next connection.
-    pub(super) fn go_wild(&mut self) {
-        self.is_wild = true;
+    /// The server sent arbitrary bytes, so nothing is checked until the next connection.
+    pub(super) fn stop_checking(&mut self) {
+        self.is_unchecked = true;
     }
 
-    fn forget(&mut self) {
+    fn end_session(&mut self) {
         self.has_session = false;
         self.incoming.clear();
         self.outgoing.clear();
     }
 
-    /// Bytes that the session wrote.
+    /// Reads bytes that the session wrote.
     pub(super) fn read(&mut self, bytes: &[u8]) {
         self.unread.extend_from_slice(bytes);
         while let Some(header) = Header::read(&self.unread, usize::MAX).expect("a header") {
@@ -182,13 +182,13 @@ impl Peer {
                 self.is_short = expiry.is_none();
                 return;
             }
-            // Neither knows yet that the other has ended the connection.
+            // Each side may still be unaware that the other has ended the connection.
             (Packet::Disconnect(_), _) if self.phase != Phase::Open => {
                 self.phase = Phase::Over;
                 return;
             }
             (_, Phase::Over) => return,
-            _ if self.is_wild => return,
+            _ if self.is_unchecked => return,
             (_, Phase::Accepted) => {}
             (packet, phase) => panic!("{packet:?} while {phase:?}"),
         }
@@ -198,11 +198,11 @@ impl Peer {
             Packet::PubRel(ack) => {
                 let id = ack.id.get();
                 let Some(incoming) = self.incoming.get_mut(&id) else {
-                    // The session gave up a publish, of which it does not know whether it arrived.
+                    // The session gave up a publish without knowing whether it arrived.
                     assert!(!self.requests.contains_key(&id) && self.stray.insert(id));
                     return;
                 };
-                assert!(incoming.qos == Qos::ExactlyOnce, "PUBREL at QoS 2");
+                assert!(incoming.qos == Qos::ExactlyOnce, "PUBREL for a publish at QoS 1");
                 incoming.is_released = true;
                 incoming.is_recorded = true;
             }
@@ -222,7 +222,7 @@ impl Peer {
                 let is_done = |one: &Outgoing| one.id == ack.id.get() && one.is_released;
                 let at = self.outgoing.iter().position(is_done).expect("a released message");
                 self.outgoing.remove(at);
-                // After a PUBCOMP that was lost, the session does not know the identifier any more.
+                // If a PUBCOMP was lost, the session no longer knows the identifier.
                 let reasons = [Reason::SUCCESS, Reason::PACKET_IDENTIFIER_NOT_FOUND];
                 assert!(reasons.contains(&ack.reason));
             }
@@ -234,7 +234,7 @@ impl Peer {
                 self.request(unsubscribe.id.get(), Kind::Unsubscribe, unsubscribe.filters.count());
             }
             Packet::PingReq => {}
-            other => panic!("{other:?} is not for a client to send"),
+            other => panic!("a client must not send {other:?}"),
         }
     }
 
@@ -264,7 +264,11 @@ impl Peer {
         match self.incoming.get_mut(&id) {
             Some(incoming) => {
                 assert!(publish.dup && !incoming.is_here, "{id} is in use");
-                assert_eq!((incoming.token, incoming.qos), (token, publish.qos), "the same again");
+                assert_eq!(
+                    (incoming.token, incoming.qos),
+                    (token, publish.qos),
+                    "an equal duplicate"
+                );
                 incoming.is_here = true;
                 // The PUBREC did not arrive.
                 incoming.is_recorded = false;
@@ -282,12 +286,12 @@ impl Peer {
         assert!(in_flight <= self.limits.receive_maximum, "{in_flight} in flight");
     }
 
-    /// A CONNACK, and what is sent again.
+    /// Sends a CONNACK, and redelivers unacknowledged messages.
     pub(super) fn connack(&mut self, args: Args, bytes: &mut BytesMut) {
         let Phase::Connecting(clean_start) = self.phase else { return };
-        if clean_start || self.is_wild || args[0].is_multiple_of(4) {
-            self.forget();
-            self.is_wild = false;
+        if clean_start || self.is_unchecked || args[0].is_multiple_of(4) {
+            self.end_session();
+            self.is_unchecked = false;
         }
         let session_present = self.has_session;
         self.has_session = true;
@@ -322,14 +326,14 @@ impl Peer {
                 encode(&Packet::PubRel(ack(one.id, Reason::SUCCESS)), bytes);
             } else {
                 self.expected.push_back(one.id);
-                put_message(one, true, bytes);
+                encode_message(one, true, bytes);
             }
         }
     }
 
-    /// Acknowledges something.
+    /// Acknowledges one packet.
     pub(super) fn acknowledge(&mut self, args: Args, bytes: &mut BytesMut) {
-        if self.phase != Phase::Accepted || self.is_wild {
+        if self.phase != Phase::Accepted || self.is_unchecked {
             return;
         }
         let reason = REASONS[usize::from(args[1]) % REASONS.len()];
@@ -377,14 +381,14 @@ impl Peer {
 
     /// Sends a message, if the session's Receive Maximum allows it.
     pub(super) fn message(&mut self, args: Args, bytes: &mut BytesMut) {
-        if self.phase != Phase::Accepted || self.is_wild {
+        if self.phase != Phase::Accepted || self.is_unchecked {
             return;
         }
         self.last_number += 1;
         let number = self.last_number;
         let qos = [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce][usize::from(args[0]) % 3];
         let used: BTreeSet<_> = self.outgoing.iter().map(|one| one.id).collect();
-        let id = (1..=u16::MAX).find(|id| !used.contains(id)).expect("a free one");
+        let id = (1..=u16::MAX).find(|id| !used.contains(id)).expect("a free identifier");
         let message = Outgoing { id, qos, number, is_recorded: false, is_released: false };
         if qos != Qos::AtMostOnce {
             if self.outgoing.len() >= RECEIVE_MAXIMUM {
@@ -393,11 +397,11 @@ impl Peer {
             self.outgoing.push(message);
             self.expected.push_back(id);
         }
-        put_message(message, false, bytes);
+        encode_message(message, false, bytes);
     }
 
     pub(super) fn release(&mut self, bytes: &mut BytesMut) {
-        if self.phase != Phase::Accepted || self.is_wild {
+        if self.phase != Phase::Accepted || self.is_unchecked {
             return;
         }
         let due = |one: &&mut Outgoing| one.is_recorded && !one.is_released;
@@ -414,7 +418,7 @@ impl Peer {
     }
 }
 
-fn put_message(message: Outgoing, dup: bool, bytes: &mut BytesMut) {
+fn encode_message(message: Outgoing, dup: bool, bytes: &mut BytesMut) {
     let publish = Publish {
         dup: dup && message.qos != Qos::AtMostOnce,
         qos: message.qos,

@@ -1,4 +1,4 @@
-//! One run: two equal sessions, of which one gets its input in pieces, and a naive server.
+//! One run: a naive server and two equal sessions, one of which receives its input in pieces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,13 +13,13 @@ use super::SessionOp;
 use super::peer::{Peer, RECEIVE_MAXIMUM};
 use statestore_testkit::machines::Args;
 
-/// Bytes that a session with these limits never exceeds.
+/// Upper limit of the memory of a session with these limits.
 const USAGE_MAX: usize = 20_000;
 
 const TOPICS: [&str; 4] = ["t", "topic/1", "topic/2", "topic/3"];
 const QOS: [Qos; 3] = [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce];
 
-/// State of an accepted token.
+/// Kind of an accepted token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
     Publish,
@@ -35,13 +35,13 @@ pub(super) struct Run {
     peer: Peer,
     last_token: u64,
     tokens: BTreeMap<u64, Token>,
-    /// Numbers of messages at QoS 2 that were delivered.
+    /// Numbers of delivered messages at QoS 2.
     delivered: BTreeSet<u64>,
-    /// With the numbers of their messages.
+    /// Deliveries without an acknowledgement, with the numbers of their messages.
     deliveries: Vec<(Delivery, u64)>,
-    /// For each connection, whether the server sent bytes that it does not understand itself.
+    /// For each connection, whether the server sent arbitrary bytes.
     connections: Vec<bool>,
-    /// Ends of connections that were reported.
+    /// Number of reported ends of connections.
     ends: usize,
 }
 
@@ -68,7 +68,7 @@ fn options(flags: u8) -> Options {
 
 impl Run {
     pub(super) fn new(flags: u8, start: u8) -> Self {
-        // Some begin near the end of time.
+        // Some inputs begin near the end of time.
         let now = if flags & 0x30 == 0x30 { Duration::MAX } else { Duration::from_secs(1_000) };
         Self {
             whole: Session::new(options(flags)),
@@ -113,7 +113,7 @@ impl Run {
                     let reason = if is_bad { Reason::QUOTA_EXCEEDED } else { Reason::SUCCESS };
                     let _ = self.both(|session| session.acknowledge(delivery, reason));
                     if is_bad {
-                        // Section 4.3.3: after an error the next PUBLISH is a new message.
+                        // MQTT 5, section 4.3.3: after an error, the next PUBLISH is a new message.
                         self.delivered.remove(&number);
                     }
                 }
@@ -134,9 +134,9 @@ impl Run {
                 self.both(|session| session.disconnect(now, Reason::SUCCESS, ()));
             }
             SessionOp::Raw => {
-                self.peer.go_wild();
-                if let Some(is_wild) = self.connections.last_mut() {
-                    *is_wild = true;
+                self.peer.stop_checking();
+                if let Some(is_unchecked) = self.connections.last_mut() {
+                    *is_unchecked = true;
                 }
                 bytes.extend_from_slice(raw);
             }
@@ -166,7 +166,7 @@ impl Run {
             self.pieces.handle_bytes(self.now, pieces);
         }
         self.pieces.handle_bytes(self.now, pieces);
-        assert_eq!(whole, pieces, "both take the same bytes");
+        assert_eq!(whole, pieces, "both consume the same bytes");
     }
 
     fn publish(&mut self, args: Args) {
@@ -254,16 +254,16 @@ impl Run {
                     self.deliveries.push((delivery, number.unwrap_or_default()));
                     self.deliveries.truncate(100);
                 }
-                let is_wild = self.connections.contains(&true);
-                if message.qos() == Qos::ExactlyOnce && !is_wild {
+                let is_unchecked = self.connections.contains(&true);
+                if message.qos() == Qos::ExactlyOnce && !is_unchecked {
                     let number = number.expect("a number");
                     assert!(self.delivered.insert(number), "{number} was delivered before");
                 }
             }
             Event::Published { token, reason, .. } => {
                 assert_eq!(self.tokens.remove(&token), Some(Token::Publish), "{token} ends once");
-                let is_wild = self.connections.contains(&true);
-                if let Some(expected) = self.peer.reasons.get(&token).filter(|_| !is_wild) {
+                let is_unchecked = self.connections.contains(&true);
+                if let Some(expected) = self.peer.reasons.get(&token).filter(|_| !is_unchecked) {
                     assert_eq!(*expected, reason, "the server's reason for {token}");
                 }
             }
@@ -274,16 +274,16 @@ impl Run {
                 assert!(self.tokens.remove(&token).is_some(), "{token} ends once");
             }
             Event::Disconnected(error) => {
-                let is_wild = self.connections[self.ends];
+                let is_unchecked = self.connections[self.ends];
                 self.ends += 1;
                 let is_fault = matches!(error, Error::Malformed(_) | Error::Protocol(_));
-                assert!(is_wild || !is_fault, "{error}");
+                assert!(is_unchecked || !is_fault, "{error}");
             }
             _ => {}
         }
     }
 
-    /// Invariants after every operation.
+    /// Checks the invariants after every operation.
     pub(super) fn check(&mut self) {
         let now = self.now;
         assert!(self.whole.chunks().flatten().eq(self.pieces.chunks().flatten()), "equal output");
@@ -294,21 +294,22 @@ impl Run {
         assert_eq!(
             before,
             (self.whole.poll_timeout(), self.whole.output_len()),
-            "early is harmless"
+            "an early timeout changes nothing"
         );
         assert_eq!(self.whole.publishes(), self.pieces.publishes());
         let usage = self.whole.usage();
         assert!(usage <= USAGE_MAX, "{usage} bytes");
-        assert!(self.inputs[0].len() <= 16 << 10, "input is taken");
+        assert!(self.inputs[0].len() <= 16 << 10, "input is consumed");
     }
 
-    /// Everything ends when a server without a session accepts the client and acknowledges all.
+    /// Checks that everything ends once a server without a session accepts the client and
+    /// acknowledges all packets.
     pub(super) fn finish(&mut self) {
         self.poll(usize::MAX);
         self.both(|session| session.set_clean_start(true));
         self.connect();
         self.write(usize::MAX);
-        self.peer.is_wild = false;
+        self.peer.is_unchecked = false;
         let mut bytes = BytesMut::new();
         self.peer.connack([0, 3, 0, 1, 1], &mut bytes);
         self.receive(&bytes);

@@ -169,7 +169,7 @@ pub(super) fn clocks() -> Vec<Broken> {
         ),
         differs(
             "__ts of every verb is checked",
-            "clock/of-set-alone",
+            "clock/set-only",
             replace_reply(|request, words| {
                 let is_bad = property(request, "__ts").is_none_or(|text| wall(&text).is_none());
                 (is_bad && !is(words, "SET")).then_some("-ERR malformed timestamp\r\n")

@@ -28,7 +28,7 @@ pub(super) fn duplicates() -> Vec<Broken> {
                 }
             })
         }),
-        fails("each delivery is notified", "duplicate/told-once", retimestamped()),
+        fails("each delivery is notified", "duplicate/notified-once", retimestamped()),
         differs("a duplicate of STOP gets another reply", "duplicate/watch", {
             let mut stopped = false;
             replace_reply(move |_, words| {

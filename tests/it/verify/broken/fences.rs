@@ -177,7 +177,7 @@ pub(super) fn fences() -> Vec<Broken> {
         ),
         differs(
             "__ft of every verb is checked",
-            "fence/of-writes-alone",
+            "fence/writes-only",
             replace_reply(|request, words| {
                 let is_bad = property(request, "__ft").is_some_and(|text| wall(&text).is_none());
                 (is_bad && is(words, "GET")).then_some("-ERR malformed timestamp\r\n")

@@ -4,7 +4,7 @@ use super::{Broken, differs, fails, is, on_reply, on_words, payload, replace_rep
 
 pub(super) fn pages() -> Vec<Broken> {
     vec![
-        fails("a token is an offset", "scan/meanwhile", {
+        fails("a token is an offset", "scan/during-writes", {
             // The next page skips as many keys as were deleted since.
             let mut removed = 0;
             let mut skip = 0;
@@ -16,7 +16,7 @@ pub(super) fn pages() -> Vec<Broken> {
                     removed = if skip > 0 { 0 } else { removed };
                 } else if skip > 0 && message.payload.starts_with(b"*") {
                     let text = String::from_utf8_lossy(&message.payload).into_owned();
-                    let renamed = text.replacen("/meanwhile/", "/MEANWHILE/", skip);
+                    let renamed = text.replacen("/during-writes/", "/DURING-WRITES/", skip);
                     message.payload = renamed.into();
                     skip = 0;
                 }
@@ -38,7 +38,7 @@ pub(super) fn pages() -> Vec<Broken> {
         ),
         fails(
             "every page is the last",
-            "scan/meanwhile",
+            "scan/during-writes",
             on_reply(|reply| {
                 if reply.payload.starts_with(b"*2\r\n*") {
                     let page: Vec<_> = reply.payload[4..].to_vec();

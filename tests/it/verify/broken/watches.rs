@@ -68,7 +68,7 @@ pub(super) fn expiry() -> Vec<Broken> {
         ),
         fails(
             "an expiry is not renewed",
-            "expiry/counts-anew",
+            "expiry/restarts",
             on_words(move |words| {
                 if words.get(3).is_some_and(|option| option == b"NEX") {
                     without_px(words);
@@ -274,15 +274,15 @@ pub(super) fn watches() -> Vec<Broken> {
                 (is(words, "KEYNOTIFY") && !is_text).then_some("-ERR syntax error\r\n")
             }),
         ),
-        fails("a notification without a subscriber ends its registration", "watch/unheard", {
+        fails("a notification without a subscriber ends its registration", "watch/unsubscribed", {
             let mut changed = BTreeSet::new();
             replace_reply(move |message, words| {
                 if is(words, "SET") {
                     changed.insert(words[1].clone());
                 }
                 let is_stop = is(words, "KEYNOTIFY") && words.len() == 3;
-                let is_deaf = message.sender.ends_with("unheard");
-                (is_stop && is_deaf && changed.remove(&words[1])).then_some(":0\r\n")
+                let is_unsubscribed = message.sender.ends_with("unsubscribed");
+                (is_stop && is_unsubscribed && changed.remove(&words[1])).then_some(":0\r\n")
             })
         }),
         differs("registrations outlive connections", "watch/ends", {

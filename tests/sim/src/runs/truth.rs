@@ -9,7 +9,7 @@ use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, RequestKind};
 use statestore_proto::store::{Record, Store};
 use statestore_proto::time::{Now, UnixTime};
-use statestore_testkit::machines::ask::Ask;
+use statestore_testkit::machines::request::StoreRequest;
 use statestore_testkit::reference::clock::stamp;
 use statestore_testkit::reference::{self, Entry, ReferenceStore, Stamp};
 
@@ -110,7 +110,7 @@ impl Truth {
         if matches!(kind, RequestKind::Watch | RequestKind::Unwatch) {
             return None;
         }
-        let handled = self.reference.handle(now, &Ask::of_message(message));
+        let handled = self.reference.handle(now, &StoreRequest::from_message(message));
         self.record(now);
         let response = handled.response?;
         let version = response.version.as_ref().map(hlc);

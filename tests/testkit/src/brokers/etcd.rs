@@ -1,5 +1,4 @@
-//! An etcd of our own, of one member or three, on free ports, gone with the test or the benchmark
-//! that started it.
+//! etcd as a process, with one member or three, on free ports. It ends with the test or benchmark.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,13 +10,13 @@ use std::time::Duration;
 
 use crate::process::Port;
 
-/// Path of the program in packages.
+/// Paths of the program in packages.
 const PLACES: [&str; 3] = ["etcd", "/usr/bin/etcd", "/usr/local/bin/etcd"];
 
-/// Looks at whether it answers, each some hundredths of a second.
+/// Maximum number of health checks, with a pause of some hundredths of a second.
 const LOOKS: u32 = 1_000;
 
-/// One member; its process ends when this is dropped, and what it has written goes with it.
+/// One member. Dropping it ends the process and removes its data.
 #[derive(Debug)]
 pub struct Etcd {
     binary: &'static str,
@@ -25,27 +24,28 @@ pub struct Etcd {
     directory: PathBuf,
     client: Port,
     peer: Port,
-    /// The names of all members and where they reach each other.
+    /// The names of all members, with their addresses for each other.
     cluster: String,
     child: Option<Child>,
 }
 
 impl Etcd {
-    /// A member that responds; `None`, with a printed line, if etcd is not installed.
+    /// Starts one member and waits until it responds. Prints a note and returns `None` if etcd is
+    /// not installed.
     #[must_use]
     pub fn start(test: &str) -> Option<Self> {
         Self::cluster(test, 1)?.pop()
     }
 
-    /// So many members of one cluster, which answers.
+    /// Starts a cluster with this number of members and waits until it responds.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     #[must_use]
     pub fn cluster(test: &str, members: usize) -> Option<Vec<Self>> {
         static LAST: AtomicU32 = AtomicU32::new(0);
         let Some(binary) = PLACES.into_iter().find(|binary| runs(binary)) else {
-            println!("{test}: skipped, there is no etcd here (apt-get install etcd-server)");
+            println!("{test}: skipped, etcd is not installed (apt-get install etcd-server)");
             return None;
         };
         let ports: Vec<_> = (0..members).map(|_| (Port::free(), Port::free())).collect();
@@ -66,7 +66,7 @@ impl Etcd {
             .collect();
         started.iter_mut().for_each(Self::restart);
         for member in &started {
-            assert!(member.answers_soon(), "{test}: {}", member.log());
+            assert!(member.responds_in_time(), "{test}: {}", member.log());
         }
         Some(started)
     }
@@ -83,13 +83,13 @@ impl Etcd {
         self.client.number()
     }
 
-    /// Its process, while it runs.
+    /// The process id, while the process runs.
     #[must_use]
     pub fn process_id(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Ends it as a crash would.
+    /// Kills the process, like a crash.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -97,10 +97,10 @@ impl Etcd {
         }
     }
 
-    /// Starts it, again, with what it has written, and does not wait for it.
+    /// Starts the process again with its data, without waiting for it.
     ///
     /// # Panics
-    /// When it cannot be run at all.
+    /// If the program cannot be run.
     pub fn restart(&mut self) {
         self.kill();
         let log = fs::File::create(self.directory.join("log")).expect("its log");
@@ -119,16 +119,16 @@ impl Etcd {
         self.child = Some(child.expect("it runs"));
     }
 
-    /// Waits until it answers for its cluster; whether it does in time.
+    /// Waits until the member responds for its cluster. Returns whether it does in time.
     #[must_use]
-    pub fn answers_soon(&self) -> bool {
+    pub fn responds_in_time(&self) -> bool {
         (0..LOOKS).any(|look| {
             pause(Duration::from_millis(if look == 0 { 0 } else { 20 }));
             self.asked("GET", "/health").is_some_and(|body| body.contains("\"true\""))
         })
     }
 
-    /// Returns whether it leads the other members.
+    /// Returns whether this member is the raft leader.
     #[must_use]
     pub fn leads(&self) -> bool {
         let body = self.asked("POST", "/v3/maintenance/status").unwrap_or_default();
@@ -139,7 +139,7 @@ impl Etcd {
         field("leader").is_some_and(|leader| field("member_id") == Some(leader))
     }
 
-    /// Warnings and errors of its log.
+    /// Warnings and errors in the log.
     fn log(&self) -> String {
         fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }

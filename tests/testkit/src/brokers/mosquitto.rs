@@ -1,4 +1,4 @@
-//! A mosquitto of our own, on a free port, gone with the test or the benchmark that started it.
+//! mosquitto as a process, on a free port. It ends with the test or benchmark.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
@@ -11,7 +11,7 @@ use statestore_tokio::Options;
 
 use crate::process::Port;
 
-/// Debian puts daemons where ordinary users do not look.
+/// Paths of the program. Debian installs daemons outside of the path of ordinary users.
 const PLACES: [&str; 4] = [
     "mosquitto",
     "/usr/sbin/mosquitto",
@@ -19,7 +19,7 @@ const PLACES: [&str; 4] = [
     "/opt/homebrew/sbin/mosquitto",
 ];
 
-/// A broker process; it ends when this is dropped.
+/// A broker process. Dropping it ends the process.
 #[derive(Debug)]
 pub struct Mosquitto {
     binary: &'static str,
@@ -29,28 +29,27 @@ pub struct Mosquitto {
 }
 
 impl Mosquitto {
-    /// A running broker; `None`, with a printed line, if mosquitto is not installed.
+    /// Starts a broker. Prints a note and returns `None` if mosquitto is not installed.
     #[must_use]
     pub fn start(test: &str) -> Option<Self> {
         Self::start_with(test, "")
     }
 
-    /// The same with more lines in its file.
+    /// Starts a broker with further lines in its configuration.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     #[must_use]
     pub fn start_with(test: &str, lines: &str) -> Option<Self> {
         let Some(binary) = PLACES.into_iter().find(|binary| runs(binary)) else {
-            println!("{test}: skipped, there is no mosquitto here (apt-get install mosquitto)");
+            println!("{test}: skipped, mosquitto is not installed (apt-get install mosquitto)");
             return None;
         };
         static LAST: AtomicU32 = AtomicU32::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
         let name = format!("statestore-mosquitto-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
-        // Another process may take the port between here and the start; then it is tried again with
-        // another.
+        // Another process may take the port before mosquitto starts. Then another port is tried.
         for _ in 0..10 {
             fs::create_dir_all(&directory).expect("a directory of our own");
             let port = Port::free();
@@ -71,25 +70,25 @@ impl Mosquitto {
         panic!("{test}: mosquitto does not start");
     }
 
-    /// Its port on 127.0.0.1.
+    /// The port on 127.0.0.1.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// Options for a client of it.
+    /// Options for a client of this broker.
     #[must_use]
     pub fn options(&self, client_id: &str) -> Options {
         Options::new(client_id, "127.0.0.1", self.port())
     }
 
-    /// Its process, while it runs.
+    /// The process id, while the process runs.
     #[must_use]
     pub fn process_id(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Ends the broker as a crash would; sessions are lost.
+    /// Kills the process, like a crash. Sessions are lost.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -97,10 +96,10 @@ impl Mosquitto {
         }
     }
 
-    /// Starts it, again, on the same port; whether it listens.
+    /// Starts the process again on the same port. Returns whether it listens.
     ///
     /// # Panics
-    /// When it cannot be run at all.
+    /// If the program cannot be run.
     pub fn restart(&mut self) -> bool {
         self.kill();
         let log = fs::File::create(self.directory.join("log")).expect("its log");

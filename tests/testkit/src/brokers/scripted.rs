@@ -22,7 +22,7 @@ pub struct Scripted {
 pub struct Peer {
     stream: TcpStream,
     unread: BytesMut,
-    /// The CONNECT that it began with.
+    /// The CONNECT of the connection.
     pub connect: Packet,
 }
 
@@ -35,14 +35,14 @@ pub struct Welcome {
     pub receive_maximum: Option<u16>,
     /// The largest packet, in bytes.
     pub max_packet_size: Option<u32>,
-    /// Seconds, instead of those of the CONNECT.
+    /// Server Keep Alive in seconds.
     pub keep_alive: Option<u16>,
     /// Retain Available: 0 or 1.
     pub retain_available: Option<u8>,
 }
 
 impl Scripted {
-    /// On a free port.
+    /// Starts a listener on a free port.
     pub async fn start() -> Self {
         let (port, listener) = Port::bound();
         listener.set_nonblocking(true).expect("a socket");
@@ -50,19 +50,19 @@ impl Scripted {
         Self { listener, _port: port }
     }
 
-    /// Its port on 127.0.0.1.
+    /// The port on 127.0.0.1.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.listener.local_addr().expect("its address").port()
     }
 
-    /// Options for a client of it.
+    /// Options for a client of this broker.
     #[must_use]
     pub fn options(&self, client_id: &str) -> Options {
         Options::new(client_id, "127.0.0.1", self.port())
     }
 
-    /// The next connection, after its CONNECT.
+    /// Accepts the next connection and reads its CONNECT.
     pub async fn accept(&self) -> Peer {
         loop {
             let (stream, _) = self.listener.accept().await.expect("a connection");
@@ -76,7 +76,7 @@ impl Scripted {
         }
     }
 
-    /// The next connection, welcomed.
+    /// Accepts the next connection and sends a CONNACK.
     pub async fn welcome(&self, welcome: Welcome) -> Peer {
         let mut peer = self.accept().await;
         peer.send(&welcome.bytes()).await;
@@ -84,7 +84,7 @@ impl Scripted {
     }
 
     /// Returns whether no connection arrives for a while.
-    pub async fn is_left_alone(&self, duration: Duration) -> bool {
+    pub async fn receives_no_connection(&self, duration: Duration) -> bool {
         tokio::time::timeout(duration, self.listener.accept()).await.is_err()
     }
 }
@@ -121,7 +121,7 @@ impl Peer {
         let _ = self.stream.write_all(bytes).await;
     }
 
-    /// The next packet; `None` when the other side has closed the connection.
+    /// Reads the next packet; returns `None` if the peer has closed the connection.
     pub async fn read(&mut self) -> Option<Packet> {
         loop {
             if let Some(packet) = Packet::take(&mut self.unread) {
@@ -133,7 +133,7 @@ impl Peer {
         }
     }
 
-    /// Reads until there is a PUBLISH, granting every SUBSCRIBE on the way.
+    /// Reads until a PUBLISH arrives, and grants every SUBSCRIBE before it.
     pub async fn publish(&mut self) -> Publish {
         loop {
             match self.read().await {
@@ -145,7 +145,7 @@ impl Peer {
         }
     }
 
-    /// Answers a SUBSCRIBE.
+    /// Sends a SUBACK.
     pub async fn grant(&mut self, id: u16, reason: u8) {
         let [high, low] = id.to_be_bytes();
         self.send(&[0x90, 4, high, low, 0, reason]).await;
@@ -167,12 +167,12 @@ impl Peer {
         self.send(&publish.to_bytes()).await;
     }
 
-    /// Answers a request as a store would that has no keys.
+    /// Responds to a request like a store without keys.
     pub async fn answer(&mut self, request: &Publish) {
         self.deliver(reply(request)).await;
     }
 
-    /// Acknowledges and answers every request until the connection ends.
+    /// Acknowledges every request and responds to it, until the connection ends.
     pub async fn serve(mut self) {
         while let Some(packet) = self.read().await {
             match packet {
@@ -188,7 +188,7 @@ impl Peer {
     }
 }
 
-/// The answer "there is no such key".
+/// The response of a store without keys.
 fn reply(request: &Publish) -> Publish {
     let asked = request.properties.as_ref().expect("a request has properties");
     let properties = PublishProperties {
@@ -200,14 +200,11 @@ fn reply(request: &Publish) -> Publish {
     Publish::new(topic, Qos::AtMostOnce, Bytes::from_static(b"$-1\r\n"), Some(properties))
 }
 
-/// Refuses a client of this adapter its first subscription: that is the reason in its status, and
-/// it asks again.
+/// Checks that a client reports the reason of a refused SUBSCRIBE in its status, and retries it.
 ///
 /// # Panics
-/// When it is not, or does not.
-pub async fn a_refused_subscription_is_asked_for_again(
-    connect: impl FnOnce(Options) -> StateStore,
-) {
+/// If the client does not.
+pub async fn refused_subscription_is_retried(connect: impl FnOnce(Options) -> StateStore) {
     let broker = Scripted::start().await;
     let store = connect(broker.options("c1"));
     let mut status = store.status();

@@ -1,6 +1,5 @@
-//! Guarantees of handles over every transport, as one list of cases: each takes a separate broker
-//! and links to it. What a store owes the protocol, the conformance kit tries over the same
-//! transports.
+//! Guarantees of handles over every transport, as a list of cases. Each case uses a separate broker
+//! with its links. The conformance suite tests the stores over the same transports.
 //!
 //! A case asserts what the handles promise and nothing that depends on the transport, so that an
 //! application can change its MQTT library by changing one constructor.
@@ -17,7 +16,7 @@ use statestore_proto::store::StoreConfig;
 use statestore_proto::transport::ReasonCode;
 use statestore_tokio::{Error, Link, Removal, StateStore, StoreService, Watch};
 
-/// Longer than anything takes that is not stuck.
+/// Maximum time of a case.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Time-out of a request without a store: not every transport reports a topic without subscriber.
@@ -27,30 +26,29 @@ const SOON: Duration = Duration::from_secs(2);
 pub trait Stage {
     /// The links.
     type Link: Link;
-    /// The largest packet that the broker takes, where there is such a thing.
+    /// Maximum Packet Size of the broker, if it has one.
     const PACKET_BYTES_MAX: Option<usize> = None;
 
     /// A link for a client.
     fn link(&self, client_id: &str) -> Self::Link;
     /// A link for a store.
     fn store_link(&self, client_id: &str) -> Self::Link;
-    /// A link for a client with room for few packets at a time, each way, where there is such a
-    /// thing.
+    /// A link for a client with small queues, if the transport supports it.
     fn narrow_link(&self, client_id: &str) -> Self::Link {
         self.link(client_id)
     }
-    /// The same for a store.
+    /// A link for a store with small queues.
     fn narrow_store_link(&self, client_id: &str) -> Self::Link {
         self.store_link(client_id)
     }
-    /// Ends every connection as a crash of the broker would, and takes new ones.
+    /// Ends every connection like a crash of the broker, and accepts new ones.
     fn restart(&mut self);
 }
 
-/// A case, with its stage as argument.
+/// A case, which runs on a stage.
 type Case<S> = for<'a> fn(&'a mut S) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Every case and its name.
+/// Every case with its name.
 #[must_use]
 pub fn cases<S: Stage>() -> Vec<(&'static str, Case<S>)> {
     vec![
@@ -71,10 +69,10 @@ pub fn cases<S: Stage>() -> Vec<(&'static str, Case<S>)> {
     ]
 }
 
-/// Runs one case; one that is stuck fails.
+/// Runs one case with a time limit.
 ///
 /// # Panics
-/// When the case does, or is stuck.
+/// If the case panics or hangs.
 pub async fn run<S: Stage>(name: &str, case: Case<S>, stage: &mut S) {
     let done = tokio::time::timeout(PATIENCE, case(stage)).await;
     assert!(done.is_ok(), "{name} is stuck");
@@ -130,7 +128,7 @@ async fn large_values_and_binary_keys<S: Stage>(stage: &S) {
     assert_eq!(change(&mut changes).await, None, "deleted");
 }
 
-/// The value of the next change.
+/// Waits for the value of the next change.
 async fn change(changes: &mut Watch) -> Option<Vec<u8>> {
     loop {
         match changes.next().await.expect("the watch goes on") {
@@ -206,7 +204,7 @@ async fn too_large_for_the_broker<S: Stage>(stage: &S) {
     let too_large = store.set("k", vec![0; packet_bytes_max]).await;
     assert_eq!(too_large, Err(Error::Undelivered(ReasonCode::PACKET_TOO_LARGE)));
     store.set("k", "small").await.expect("set");
-    // A connection that was lost in between would have left a gap.
+    // A lost connection in between would have caused a gap.
     assert!(matches!(changes.next().await, Some(WatchEvent::Changed { .. })));
 }
 
@@ -237,7 +235,7 @@ async fn requests_over_a_restart<S: Stage>(stage: &mut S) {
     tokio::task::yield_now().await;
     stage.restart();
     for set in sets {
-        // Done, or a failure that reports whether it may be applied; none hangs.
+        // The request either succeeds or fails with a known effect; it does not hang.
         if let Err(error) = set.await.expect("no panic") {
             assert!(
                 !matches!(error, Error::Refused { .. } | Error::Invalid(_) | Error::Malformed(_)),

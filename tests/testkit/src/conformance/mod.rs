@@ -1,4 +1,4 @@
 //! Suites for every store and every handle, over any transport.
 
 pub mod handles;
-pub mod kit;
+pub mod suite;

@@ -7,15 +7,15 @@ use std::{env, fs, process};
 
 const NEW: &str = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
 
-/// An authority, a broker and a client, as PEM files; gone with the test.
+/// A certificate authority, a broker and a client, as PEM files. Dropping it removes the files.
 #[derive(Debug)]
 pub struct Certificates(PathBuf);
 
 impl Certificates {
-    /// `None`, with a printed line, if openssl is not installed.
+    /// Creates the files. Prints a note and returns `None` if openssl is not installed.
     ///
     /// # Panics
-    /// When there is one and it makes none.
+    /// If openssl fails.
     #[must_use]
     pub fn make(test: &str) -> Option<Self> {
         static LAST: AtomicU32 = AtomicU32::new(0);
@@ -25,7 +25,7 @@ impl Certificates {
         fs::create_dir_all(&made.0).expect("a directory of our own");
         fs::write(made.0.join("names"), "subjectAltName=DNS:localhost\n").expect("a file");
         if !made.authority("ca") {
-            println!("{test}: skipped, there is no openssl here");
+            println!("{test}: skipped, openssl is not installed");
             return None;
         }
         for name in ["broker", "client"] {
@@ -39,21 +39,21 @@ impl Certificates {
         Some(made)
     }
 
-    /// Makes another authority that signs itself, `{name}.pem` and `{name}.key`.
+    /// Creates another self-signed certificate authority: `{name}.pem` and `{name}.key`.
     ///
     /// # Panics
-    /// When openssl makes none.
+    /// If openssl fails.
     pub fn make_authority(&self, name: &str) {
         assert!(self.authority(name), "an authority");
     }
 
-    /// Makes `{name}.pem` and `{name}.key` for a client, with this subject, as in `/CN=lamp`, and
-    /// these alternative names, as in `DNS:lamp`, from an authority.
+    /// Creates `{name}.pem` and `{name}.key` for a client, with a subject such as `/CN=lamp` and
+    /// alternative names such as `DNS:lamp`, signed by an authority.
     ///
     /// # Panics
-    /// When openssl makes none.
+    /// If openssl fails.
     pub fn make_client(&self, name: &str, subject: &str, names: &str, authority: &str) {
-        // Without any it would be of version 1, which rustls rejects.
+        // Without extensions the certificate would have version 1, which rustls rejects.
         let extensions = format!("subjectAltName={names}\n");
         self.make_signed(
             name,
@@ -77,16 +77,16 @@ impl Certificates {
         assert!(openssl(&self.0, &encrypts), "an encrypted key");
     }
 
-    /// Makes an authority that another one vouches for.
+    /// Creates an intermediate certificate authority.
     ///
     /// # Panics
-    /// When openssl makes none.
+    /// If openssl fails.
     pub fn make_intermediate(&self, name: &str, subject: &str, authority: &str) {
         self.make_signed(name, subject, "basicConstraints=critical,CA:TRUE\n", authority);
     }
 
-    /// Makes `{list}.crl`, a revocation list of an authority with these certificates in it, valid
-    /// for two days or between the two times of `dates`, as in `20200101000000Z`.
+    /// Creates `{list}.crl`, a revocation list of an authority with these certificates, valid for
+    /// two days or between the two times of `dates`, such as `20200101000000Z`.
     ///
     /// # Panics
     /// If openssl fails.
@@ -115,7 +115,7 @@ impl Certificates {
         assert!(openssl(&self.0, &makes), "a revocation list");
     }
 
-    /// Makes `{name}.pem` and `{name}.key` for a broker with the name `localhost`.
+    /// Creates `{name}.pem` and `{name}.key` for a broker with the name `localhost`.
     ///
     /// # Panics
     /// If openssl fails.
@@ -123,7 +123,7 @@ impl Certificates {
         self.make_signed(name, "/CN=broker", "subjectAltName=DNS:localhost\n", authority);
     }
 
-    /// Makes `{name}.pem` and `{name}.key` of X.509 version 1: a certificate without extensions.
+    /// Creates `{name}.pem` and `{name}.key` of X.509 version 1: a certificate without extensions.
     ///
     /// # Panics
     /// If openssl fails.
@@ -154,10 +154,11 @@ impl Certificates {
         openssl(&self.0, &made)
     }
 
-    /// Makes `{name}.pem` for the broker's key, valid between these times, as in `20200101000000Z`.
+    /// Creates `{name}.pem` for the broker's key, valid between these times, such as
+    /// `20200101000000Z`.
     ///
     /// # Panics
-    /// When openssl makes none.
+    /// If openssl fails.
     pub fn make_dated(&self, name: &str, from: &str, to: &str) {
         let config = "[ca]\ndefault_ca=here\n[here]\ndir=.\ndatabase=index\nnew_certs_dir=.\nrand_serial=yes\n\
                       default_md=sha256\nunique_subject=no\npolicy=any\n[any]\ncommonName=supplied\n";
@@ -176,21 +177,21 @@ impl Certificates {
         self.0.join(name)
     }
 
-    /// Its contents.
+    /// The contents of a file.
     ///
     /// # Panics
-    /// When there is no such file.
+    /// If the file does not exist.
     #[must_use]
     pub fn read(&self, name: &str) -> Vec<u8> {
         fs::read(self.path(name)).expect("a PEM file")
     }
 
-    /// The lines for mosquitto's file that make it insist on them.
+    /// Lines of a mosquitto configuration that require client certificates.
     #[must_use]
     pub fn broker_lines(&self) -> String {
         let file = |name| self.path(name).display().to_string();
         format!(
-            // Run by root, mosquitto would become a user that may not read the key.
+            // As root, mosquitto would otherwise change to a user that cannot read the key.
             "cafile {}\ncertfile {}\nkeyfile {}\nrequire_certificate true\nuser root\n",
             file("ca.pem"),
             file("broker.pem"),

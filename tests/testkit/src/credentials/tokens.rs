@@ -14,7 +14,7 @@ use ring::signature::{
 /// Issuer of the tokens in most tests.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// For whom they are.
+/// Audience of the tokens in most tests.
 pub const AUDIENCE: &str = "aio-internal";
 
 /// A key with its id.
@@ -46,7 +46,7 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Those of an account, from now on for an hour.
+    /// Claims of an account, valid for an hour.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "tokens are about the time that it is")]
     pub fn of(namespace: &str, name: &str) -> Self {
@@ -69,10 +69,10 @@ impl Claims {
 }
 
 impl Issuer {
-    /// With a new key for ES256.
+    /// An issuer with a new key for ES256.
     ///
     /// # Panics
-    /// When there are no random numbers.
+    /// If the system provides no random numbers.
     #[must_use]
     pub fn p256(id: &str) -> Self {
         let random = SystemRandom::new();
@@ -82,22 +82,22 @@ impl Issuer {
         Self { id: id.into(), key: Key::P256(Box::new(key.expect("a key"))) }
     }
 
-    /// With a new key for RS256; `None` where there is no openssl to make one.
+    /// An issuer with a new key for RS256; `None` if openssl is not installed.
     ///
     /// # Panics
-    /// When there is one and it makes none.
+    /// If openssl fails.
     #[must_use]
     pub fn rsa(id: &str) -> Option<Self> {
         let mut command = Command::new("openssl");
         command.args(["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"]);
         let made = command.args(["-outform", "DER"]).output().ok()?;
-        // Which of the two forms it is depends on its version.
+        // The format depends on the version of openssl.
         let key = RsaKeyPair::from_pkcs8(&made.stdout);
         let key = key.or_else(|_| RsaKeyPair::from_der(&made.stdout)).expect("a key");
         Some(Self { id: id.into(), key: Key::Rsa(Box::new(key)) })
     }
 
-    /// Its algorithm.
+    /// The signature algorithm.
     #[must_use]
     pub const fn algorithm(&self) -> &'static str {
         match self.key {
@@ -106,7 +106,7 @@ impl Issuer {
         }
     }
 
-    /// The public key, as it is in a key set.
+    /// The public key, in the form of a key set.
     #[must_use]
     pub fn public_key(&self) -> String {
         let (id, algorithm) = (&self.id, self.algorithm());
@@ -125,7 +125,7 @@ impl Issuer {
         }
     }
 
-    /// A signed token with a matching header.
+    /// Returns a signed token with a matching header.
     #[must_use]
     pub fn token(&self, claims: &Claims) -> String {
         let (id, algorithm) = (&self.id, self.algorithm());
@@ -138,10 +138,10 @@ impl Issuer {
         self.sign(header, &claims.json())
     }
 
-    /// Anything, signed.
+    /// Signs any header and claims.
     ///
     /// # Panics
-    /// When there are no random numbers.
+    /// If the system provides no random numbers.
     #[must_use]
     pub fn sign(&self, header: &str, claims: &str) -> String {
         let signed = format!("{}.{}", BASE64.encode(header), BASE64.encode(claims));
@@ -160,7 +160,8 @@ impl Issuer {
         format!("{signed}.{}", BASE64.encode(signature))
     }
 
-    /// A token as one would be made that takes the public key for a secret: signed with HMAC.
+    /// A token that is signed with HMAC, with the public key as secret. A verifier must not accept
+    /// it.
     #[must_use]
     pub fn signed_with_public_key(&self, claims: &Claims) -> String {
         let header = format!(r#"{{"alg":"HS256","kid":"{}"}}"#, self.id);
@@ -175,7 +176,7 @@ impl Issuer {
     }
 }
 
-/// A key set of these.
+/// A key set with the keys of these issuers.
 #[must_use]
 pub fn key_set(issuers: &[&Issuer]) -> String {
     let keys: Vec<String> = issuers.iter().map(|issuer| issuer.public_key()).collect();

@@ -92,7 +92,7 @@ pub struct Remove<V> {
 pub enum Outcome<V> {
     /// No reply: the request may take effect once, at any time after its invocation, or never.
     Unknown,
-    /// Refused. It has no effect, now or later, and reveals nothing about the key.
+    /// Refused. The request has no effect, now or later, and reveals nothing about the key.
     Refused,
     /// Refused by the fence of the key.
     Fenced,

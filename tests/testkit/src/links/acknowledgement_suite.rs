@@ -171,7 +171,7 @@ pub async fn acknowledgements_wait_for_those_of_earlier_messages<A: Adapter>() {
         assert_eq!(driven(&mut link, acknowledged(&mut peer)).await, expected);
     }
 
-    // Those of a lost connection name nothing on the next one, though the packet ids are the same.
+    // Acknowledgements of a lost connection must not be sent, although the packet ids are reused.
     drop(peer);
     while link.next_event(true).await.is_ok() {}
     let mut peer = idle(&mut link, &broker).await;
@@ -187,7 +187,7 @@ pub async fn acknowledgements_wait_for_those_of_earlier_messages<A: Adapter>() {
     link.disconnect().await;
 }
 
-/// A packet id that is delivered twice on one connection does not block the acknowledgements behind it.
+/// A packet id delivered twice on one connection does not block later acknowledgements.
 pub async fn packet_id_delivered_twice_is_acknowledged_twice<A: Adapter>() {
     let broker = Scripted::start().await;
     let mut link = A::store_without_claim(broker.options("statestore"));

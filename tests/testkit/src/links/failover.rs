@@ -9,16 +9,16 @@ use tokio::time::Instant;
 use crate::brokers::scripted::{Peer, Scripted, Welcome};
 
 /// A CONNACK that redirects to another server.
-pub const ELSEWHERE: [u8; 12] = [0x20, 10, 0, 0x9c, 7, 0x1c, 0, 4, b'e', b'v', b'i', b'l'];
+pub const REDIRECT: [u8; 12] = [0x20, 10, 0, 0x9c, 7, 0x1c, 0, 4, b'e', b'v', b'i', b'l'];
 
 /// A CONNACK for a wrong password.
 const WRONG_PASSWORD: [u8; 5] = [0x20, 3, 0, 0x86, 0];
 
-/// Hangs where there is a pause.
+/// With this back-off, a test hangs if the client pauses.
 const PAUSE_HANGS: Backoff =
     Backoff { first: Duration::from_secs(3_600), longest: Duration::from_secs(3_600) };
 
-/// Connections that are lost as often as here would wait longer and longer.
+/// A back-off with short pauses, for tests that lose many connections.
 const PAUSES_ARE_SHORT: Backoff =
     Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(20) };
 
@@ -28,7 +28,7 @@ async fn closed() -> u16 {
     listener.local_addr().expect("its address").port()
 }
 
-/// Options for a client of these ports of this machine, in their order.
+/// Options for a client with these ports of this machine, in order.
 #[must_use]
 pub fn options(ports: &[u16]) -> Options {
     let (first, rest) = ports.split_first().expect("a port");
@@ -37,13 +37,13 @@ pub fn options(ports: &[u16]) -> Options {
     })
 }
 
-/// The next connection is sent elsewhere.
-pub async fn send_elsewhere(broker: &Scripted) {
+/// Redirects the next connection to another server.
+pub async fn redirect(broker: &Scripted) {
     let mut peer = broker.accept().await;
-    peer.send(&ELSEWHERE).await;
+    peer.send(&REDIRECT).await;
 }
 
-/// The next connection is welcomed and served in the background.
+/// Accepts the next connection and serves it in the background.
 async fn serve(broker: &Scripted) -> tokio::task::JoinHandle<()> {
     tokio::spawn(broker.welcome(Welcome::default()).await.serve())
 }
@@ -53,15 +53,14 @@ async fn is_served(store: &StateStore) {
     assert_eq!(store.get("k").await, Ok(None));
 }
 
-/// Unreachable brokers, and those that redirect a client, are skipped without a pause; what is
-/// silent after its time-out.
+/// Unreachable and redirecting brokers are skipped without a pause, silent ones after a timeout.
 ///
 /// # Panics
-/// When it is not so.
-pub async fn the_first_that_lets_in_is_used(connect: impl Fn(Options, Backoff) -> StateStore) {
+/// If the client does otherwise.
+pub async fn first_accepting_address_is_used(connect: impl Fn(Options, Backoff) -> StateStore) {
     let (standby, leader) = (Scripted::start().await, Scripted::start().await);
     let store = connect(options(&[closed().await, standby.port(), leader.port()]), PAUSE_HANGS);
-    send_elsewhere(&standby).await;
+    redirect(&standby).await;
     let served = serve(&leader).await;
     is_served(&store).await;
     store.shutdown().await;
@@ -80,31 +79,30 @@ pub async fn the_first_that_lets_in_is_used(connect: impl Fn(Options, Backoff) -
     served.await.expect("it ends");
 }
 
-/// A lost connection is made again at the same address if that lets in, and at the other otherwise;
-/// and so back.
+/// After a lost connection, the client reconnects to the same address if that accepts it, and fails
+/// over otherwise. Later it can fail back.
 ///
 /// # Panics
-/// When it is not so.
-pub async fn a_lost_connection_moves_over_and_back(
-    connect: impl Fn(Options, Backoff) -> StateStore,
-) {
+/// If the client does otherwise.
+pub async fn lost_connection_fails_over_and_back(connect: impl Fn(Options, Backoff) -> StateStore) {
     let brokers = [Scripted::start().await, Scripted::start().await];
     let store = connect(options(&[brokers[0].port(), brokers[1].port()]), PAUSES_ARE_SHORT);
     for (here, there) in [(0, 1), (1, 0), (0, 1)] {
         let (here, there) = (&brokers[here], &brokers[there]);
         let served = serve(here).await;
         is_served(&store).await;
-        // It is lost, and the same one lets in again.
+        // The connection is lost, and the same broker accepts the next one.
         served.abort();
         let served = serve(here).await;
         is_served(&store).await;
         served.abort();
-        // Two that did not last are enough: the other one first, which is no leader yet.
-        send_elsewhere(there).await;
+        // After two short connections the client tries the other broker first, which is not yet the
+        // leader.
+        redirect(there).await;
         let served = serve(here).await;
         is_served(&store).await;
         served.abort();
-        send_elsewhere(here).await;
+        redirect(here).await;
     }
     let served = serve(&brokers[1]).await;
     is_served(&store).await;
@@ -112,13 +110,13 @@ pub async fn a_lost_connection_moves_over_and_back(
     served.await.expect("it ends");
 }
 
-/// A client that a DISCONNECT redirects to another server does not return before it has tried
-/// another
-/// one.
+/// A client that a DISCONNECT redirects tries another address before it returns.
 ///
 /// # Panics
-/// When it does.
-pub async fn who_is_sent_away_goes_to_the_next(connect: impl Fn(Options, Backoff) -> StateStore) {
+/// If the client does otherwise.
+pub async fn redirected_client_tries_the_next_address(
+    connect: impl Fn(Options, Backoff) -> StateStore,
+) {
     let (first, second) = (Scripted::start().await, Scripted::start().await);
     let store = connect(options(&[first.port(), second.port()]), PAUSES_ARE_SHORT);
     // Server busy, server shutting down, use another server, server moved.
@@ -134,11 +132,11 @@ pub async fn who_is_sent_away_goes_to_the_next(connect: impl Fn(Options, Backoff
     served.await.expect("it ends");
 }
 
-/// A wrong password is one everywhere: that is the end, and the other broker never sees it.
+/// A wrong password ends the client, and the other broker gets no connection.
 ///
 /// # Panics
-/// When it is not.
-pub async fn a_wrong_password_is_the_end(connect: impl Fn(Options, Backoff) -> StateStore) {
+/// If the client does otherwise.
+pub async fn wrong_password_ends_the_client(connect: impl Fn(Options, Backoff) -> StateStore) {
     let (first, second) = (Scripted::start().await, Scripted::start().await);
     let store = connect(
         options(&[first.port(), second.port()]).credentials("u", "wrong"),
@@ -156,18 +154,18 @@ pub async fn a_wrong_password_is_the_end(connect: impl Fn(Options, Backoff) -> S
         "{status}"
     );
     assert!(matches!(store.get("k").await, Err(Error::Closed(_))));
-    assert!(second.is_left_alone(Duration::from_millis(200)).await);
+    assert!(second.receives_no_connection(Duration::from_millis(200)).await);
 }
 
-/// When there is none, the status names each with its reason.
+/// If no address accepts the client, the status contains each address with its reason.
 ///
 /// # Panics
-/// When it does not.
-pub async fn when_there_is_none_each_is_named(connect: impl Fn(Options, Backoff) -> StateStore) {
+/// If the status differs.
+pub async fn status_names_each_failed_address(connect: impl Fn(Options, Backoff) -> StateStore) {
     let (gone, standby) = (closed().await, Scripted::start().await);
     let store = connect(options(&[gone, standby.port()]), PAUSE_HANGS);
     let mut status = store.status();
-    send_elsewhere(&standby).await;
+    redirect(&standby).await;
     let status = status.changed().await.expect("a reason");
     assert!(matches!(status, Status::Offline { .. }), "{status}");
     let error = status.link_error().expect("a reason");
@@ -175,7 +173,7 @@ pub async fn when_there_is_none_each_is_named(connect: impl Fn(Options, Backoff)
     assert!(reason.starts_with(&format!("all 2 addresses failed: 127.0.0.1:{gone}: ")), "{reason}");
     let second = format!("; 127.0.0.1:{}: the broker refused", standby.port());
     assert!(reason.contains(&second) && reason.contains("use another server"), "{reason}");
-    // The server reference of the stranger's packet is not even resolved.
+    // A server reference of the peer is not even resolved.
     assert!(!reason.contains("evil"), "{reason}");
     store.shutdown().await;
 }

@@ -26,7 +26,7 @@ pub trait LocalBroker: Sized {
     /// Largest number of results that wait to be read.
     const RESULTS_MAX: u64;
 
-    /// Set if the broker keeps requests while there is no store, for the next one.
+    /// Set if the broker retains requests for the next store while no store is connected.
     const KEEPS_REQUESTS: bool;
 
     /// Starts a broker without a store.
@@ -253,8 +253,8 @@ pub async fn stopped_broker_is_retried<B: LocalBroker>() {
     assert_eq!(received(&mut store).await, 1);
 }
 
-/// A request that expires while it is queued for the store is not delivered. Only for a broker whose
-/// time advances: name it in the macro.
+/// A request that expires while it is queued for the store is not delivered. The macro must name
+/// this case for brokers whose time advances.
 pub async fn request_expired_in_the_queue_is_not_delivered<B: LocalBroker>() {
     let broker = B::start().await;
     let mut store = store(&broker).await;

@@ -100,7 +100,7 @@ pub async fn requests_of_a_lost_connection_end_and_the_next_may_allow_less<A: Ad
     let mut open: Vec<Publish> = Vec::new();
     for _ in 0..300 {
         if open.len() == 20 {
-            // As many as there may be: now there is silence until one is acknowledged.
+            // The maximum is in flight: nothing follows until one is acknowledged.
             assert!(timeout(SOON / 30, peer.publish()).await.is_err());
             for request in open.drain(..) {
                 peer.puback(request.pkid, 0).await;
@@ -130,7 +130,7 @@ pub async fn packet_beyond_the_maximum_is_refused_and_the_connection_stays<A: Ad
     assert_eq!(too_large, Err(Error::Undelivered(ReasonCode::PACKET_TOO_LARGE)));
     assert_eq!(store.get("k").await, Ok(None), "the same connection goes on");
     assert!(!served.is_finished());
-    assert!(broker.is_left_alone(SOON).await);
+    assert!(broker.receives_no_connection(SOON).await);
 }
 
 /// DISCONNECT 0x8e ends a handle, with its reason.
@@ -144,7 +144,7 @@ pub async fn takeover_ends_the_link<A: Adapter>() {
     assert_eq!(call.await.expect("an outcome"), Err(Error::ConnectionLost));
     let Err(Error::Closed(closed)) = store.get("k").await else { panic!("it is over") };
     assert!(matches!(closed.reason, Some(CloseReason::TakenOver(_))));
-    assert!(broker.is_left_alone(SOON).await);
+    assert!(broker.receives_no_connection(SOON).await);
 }
 
 /// CONNACK 0x86 ends a handle, with its reason.
@@ -159,7 +159,7 @@ pub async fn wrong_credentials_end_the_link<A: Adapter>() {
     let Err(Error::Closed(closed)) = store.wait_connected().await else { panic!("it is over") };
     let Some(CloseReason::Credentials(error)) = closed.reason else { panic!("{closed}") };
     assert_eq!(error.address().map(|address| address.port), Some(broker.port()));
-    assert!(broker.is_left_alone(SOON).await);
+    assert!(broker.receives_no_connection(SOON).await);
 }
 
 /// WebSocket, Unix sockets and service account tokens end the link before a connection, for
@@ -216,7 +216,7 @@ pub async fn queued_requests_end_with_the_connection<A: Adapter>() {
 }
 
 /// A lost connection returns packets, also before `next_event` has reported the loss. For adapters
-/// whose library detects a loss in a task or thread of its own.
+/// whose library detects a loss in a separate task or thread.
 pub async fn lost_connection_returns_packets<A: Adapter>() {
     let broker = Scripted::start().await;
     let options = broker.options("c1").max_in_flight(1_000).max_queued_packets(1_000);
@@ -271,7 +271,7 @@ pub async fn shutdown_disconnects_for_good<A: Adapter>() {
     drop(peer);
     goodbye.await.expect("it returns");
     assert!(call.await.expect("an outcome").is_err());
-    assert!(broker.is_left_alone(SOON).await);
+    assert!(broker.receives_no_connection(SOON).await);
 }
 
 /// A broker that acknowledges nothing does not delay the goodbye.
@@ -290,7 +290,7 @@ pub async fn silent_broker_does_not_delay_the_goodbye<A: Adapter>() {
 
 /// A refused SUBSCRIBE is the reason in the status, and is retried on the next connection.
 pub async fn refused_subscription_is_reported_and_retried<A: Adapter>() {
-    scripted::a_refused_subscription_is_asked_for_again(client::<A>).await;
+    scripted::refused_subscription_is_retried(client::<A>).await;
 }
 
 /// The reason code of a PUBACK reaches the caller.
@@ -344,8 +344,8 @@ pub async fn takeover_is_retried_on_request<A: Adapter>() {
     broker.welcome(Welcome::default()).await;
 }
 
-/// Every other DISCONNECT is followed by a new connection; 0x87 too, which any requester can provoke
-/// with its response topic.
+/// Every other DISCONNECT is followed by a new connection. This includes 0x87, which any requester
+/// can provoke with its response topic.
 pub async fn other_disconnects_are_followed_by_a_connection<A: Adapter>() {
     let broker = Scripted::start().await;
     let store = client::<A>(broker.options("c1"));
@@ -510,7 +510,7 @@ pub async fn unsent_request_names_the_reason<A: Adapter>() {
     while !matches!(status.current(), Status::Offline { last_error: Some(_) }) {
         status.changed().await.expect("it retries");
     }
-    let error = store.get("k").timeout(SOON).await.expect_err("there is no broker");
+    let error = store.get("k").timeout(SOON).await.expect_err("no broker");
     let text = error.to_string();
     let Error::NotSent { last_error: Some(last_error) } = error else { panic!("{error:?}") };
     assert_eq!(last_error.kind(), LinkErrorKind::Unreachable);
@@ -520,27 +520,27 @@ pub async fn unsent_request_names_the_reason<A: Adapter>() {
 
 /// The first of several addresses that accepts the client is used.
 pub async fn first_address_that_accepts_is_used<A: Adapter>() {
-    failover::the_first_that_lets_in_is_used(patient::<A>).await;
+    failover::first_accepting_address_is_used(patient::<A>).await;
 }
 
 /// A lost connection fails over and back.
 pub async fn lost_connection_fails_over_and_back<A: Adapter>() {
-    failover::a_lost_connection_moves_over_and_back(patient::<A>).await;
+    failover::lost_connection_fails_over_and_back(patient::<A>).await;
 }
 
 /// A broker that names another server is tried last.
 pub async fn client_sent_elsewhere_tries_the_next_address<A: Adapter>() {
-    failover::who_is_sent_away_goes_to_the_next(patient::<A>).await;
+    failover::redirected_client_tries_the_next_address(patient::<A>).await;
 }
 
 /// A wrong password ends the handle, and no other address sees it.
 pub async fn wrong_password_is_tried_at_one_address<A: Adapter>() {
-    failover::a_wrong_password_is_the_end(patient::<A>).await;
+    failover::wrong_password_ends_the_client(patient::<A>).await;
 }
 
 /// If no address accepts the client, the status names each with its reason.
 pub async fn each_failed_address_is_named<A: Adapter>() {
-    failover::when_there_is_none_each_is_named(patient::<A>).await;
+    failover::status_names_each_failed_address(patient::<A>).await;
 }
 
 /// One test for each case, for an [`Adapter`].

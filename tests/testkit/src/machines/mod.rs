@@ -1,8 +1,8 @@
 //! The machines of the core in tests: requests and outputs, scripts of operations, a server.
 
 mod alphabet;
-pub mod ask;
 pub mod redelivery;
+pub mod request;
 mod server;
 mod watch_log;
 

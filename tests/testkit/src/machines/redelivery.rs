@@ -12,7 +12,7 @@ use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{Durability, Record, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 
-use crate::machines::ask::{Ask, Sent};
+use crate::machines::request::{Sent, StoreRequest};
 
 /// Maximum number of requests in flight per client.
 const WINDOW: usize = 8;
@@ -40,7 +40,7 @@ pub struct Report {
 struct Client {
     id: String,
     /// Requests without an acknowledgement, the oldest first, each with its only correct reply.
-    in_flight: VecDeque<(Ask, &'static str)>,
+    in_flight: VecDeque<(StoreRequest, &'static str)>,
     /// Keys that were set and can be deleted.
     set: Vec<String>,
 }
@@ -119,7 +119,7 @@ impl World {
     }
 
     /// A request of a client, with its only correct reply.
-    fn request(&mut self, client: usize) -> (Ask, &'static str) {
+    fn request(&mut self, client: usize) -> (StoreRequest, &'static str) {
         self.requests += 1;
         let (number, now) = (self.requests, self.now());
         let Client { id, set, .. } = &mut self.clients[client];
@@ -138,15 +138,15 @@ impl World {
                 expiry: None,
             },
         };
-        let mut ask = Ask::new(id, number, &command);
+        let mut ask = StoreRequest::new(id, number, &command);
         ask.timestamp = Some(format!("{}:0:{id}", now.unix.as_millis()));
         (ask, if deleted { r":1\r\n" } else { r"+OK\r\n" })
     }
 
     /// Delivers a request and persists its records; one without an acknowledgement stays in flight.
-    fn deliver(&mut self, client: usize, ask: Ask, reply: &'static str, loses_ack: bool) {
+    fn deliver(&mut self, client: usize, ask: StoreRequest, reply: &'static str, loses_ack: bool) {
         let now = self.now();
-        ask.hand_to(now, &mut self.store);
+        ask.submit_to(now, &mut self.store);
         while let Some(batch) = self.store.poll_records() {
             self.disk.extend(batch.records);
             self.store.handle_persisted(batch.id);
@@ -156,7 +156,7 @@ impl World {
             Sent::Reply { payload, .. } => Some(payload),
             _ => None,
         });
-        let answered = answered.unwrap_or_else(|| panic!("{ask:?} has no reply: {sent:?}"));
+        let answered = answered.unwrap_or_else(|| panic!("no reply to {ask:?}: {sent:?}"));
         self.report.answered += 1;
         self.report.executed_twice += u64::from(answered != reply);
         let Client { in_flight, set, .. } = &mut self.clients[client];

@@ -13,9 +13,9 @@ use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::Now;
 use statestore_proto::transport::{ReasonCode, SubscribeToken, Transmit};
 
-use crate::machines::ask::Ask;
+use crate::machines::request::StoreRequest;
 
-/// A packet on its way to a client.
+/// A packet in transit to a client.
 #[derive(Debug)]
 pub(crate) enum Down {
     /// A SUBACK.
@@ -153,7 +153,7 @@ impl Server {
                     self.links[link].down.push_back(Down::Message(Box::new(reply)));
                     return true;
                 }
-                self.hand_over(now, &Ask::of_message(&message));
+                self.submit(now, &StoreRequest::from_message(&message));
             }
             _ => {}
         }
@@ -175,9 +175,9 @@ impl Server {
     /// Another client sends a request.
     pub fn write(&mut self, now: Now, command: &Command<&[u8]>) {
         self.writes += 1;
-        let mut ask = Ask::new("writer", self.writes, command);
+        let mut ask = StoreRequest::new("writer", self.writes, command);
         ask.timestamp = Some(format!("{}:0:writer", now.unix.as_millis()));
-        self.hand_over(now, &ask);
+        self.submit(now, &ask);
     }
 
     /// Fires the timer of the store.
@@ -198,10 +198,10 @@ impl Server {
         what.hash(&mut self.history);
     }
 
-    fn hand_over(&mut self, now: Now, ask: &Ask) {
+    fn submit(&mut self, now: Now, ask: &StoreRequest) {
         self.now = now;
         self.note(&(now.instant, format!("{ask:?} {:?}", ask.payload)));
-        ask.hand_to(now, &mut self.store);
+        ask.submit_to(now, &mut self.store);
         self.route();
     }
 

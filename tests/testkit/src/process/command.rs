@@ -69,7 +69,7 @@ impl Running {
     /// Returns the next line of standard output, without the line feed.
     ///
     /// # Panics
-    /// Panics if there is no line in time.
+    /// If no line arrives in time.
     pub fn line(&self) -> String {
         text(self.out.recv_timeout(HANGS).unwrap_or_else(|error| {
             let errors: Vec<_> = self.err.try_iter().map(text).collect();
@@ -80,7 +80,7 @@ impl Running {
     /// Returns the next line of standard output as JSON.
     ///
     /// # Panics
-    /// Panics if there is no line in time or if it is not JSON.
+    /// If no line arrives in time, or if it is not JSON.
     pub fn json(&self) -> Value {
         let line = self.line();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"))
@@ -89,16 +89,16 @@ impl Running {
     /// Returns the next line of standard error, without the line feed.
     ///
     /// # Panics
-    /// Panics if there is no line in time.
+    /// If no line arrives in time.
     pub fn complaint(&self) -> String {
         text(self.err.recv_timeout(HANGS).expect("another line in time"))
     }
 
-    /// Writes a line to its standard input.
+    /// Writes a line to standard input.
     ///
     /// # Panics
-    /// Panics if its standard input is not piped or is closed.
-    pub fn say(&mut self, line: &str) {
+    /// If standard input is not piped or is closed.
+    pub fn write_line(&mut self, line: &str) {
         let stdin = self.child.stdin.as_mut().expect("piped");
         stdin.write_all(format!("{line}\n").as_bytes()).expect("the command reads its input");
     }

@@ -20,18 +20,18 @@ type Lines = Rc<RefCell<Vec<String>>>;
 pub struct Log(Lines);
 
 impl Log {
-    /// Listens on this thread from now on.
+    /// Records the log of this thread from now on.
     #[must_use]
     pub fn listen() -> Self {
-        // One for the process: subscribers of single threads are not called reliably when there are
-        // several.
-        let _ = set_global_default(Ear);
+        // The subscriber is global: with several subscribers of single threads, tracing does not
+        // call all of them reliably.
+        let _ = set_global_default(Forwarder);
         let log = Self(Lines::default());
         RECORDED.set(Some(Rc::clone(&log.0)));
         log
     }
 
-    /// The lines that hold all of these words.
+    /// Returns the lines that contain all of these words.
     #[must_use]
     pub fn with(&self, words: &[&str]) -> Vec<String> {
         let holds = |line: &&String| words.iter().all(|word| line.contains(word));
@@ -40,7 +40,7 @@ impl Log {
 }
 
 /// Forwards to the log of each thread.
-struct Ear;
+struct Forwarder;
 
 fn write(what: String, fields: impl FnOnce(&mut Line)) {
     let Some(lines) = RECORDED.with_borrow(Option::clone) else { return };
@@ -53,12 +53,12 @@ struct Line(String);
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = write!(self.0, " {field}={value:?}");
     }
 }
 
-impl Subscriber for Ear {
+impl Subscriber for Forwarder {
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
         Interest::sometimes()
     }

@@ -1,4 +1,5 @@
-//! An allocator that counts, for tests that must not allocate or must not grow.
+//! A counting allocator, for tests of allocations and memory growth.
+#![expect(unsafe_code, reason = "a `GlobalAlloc` is unsafe to implement")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -35,7 +36,7 @@ pub fn live_bytes() -> i64 {
 }
 
 fn count(calls: u64, bytes: usize, sign: i64) {
-    // A thread that is ending has no counters any more.
+    // The counters of a thread that ends may already be destroyed.
     let _ = CALLS.try_with(|cell| cell.set(cell.get() + calls));
     let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
     let _ = LIVE.try_with(|cell| cell.set(cell.get() + sign * bytes));

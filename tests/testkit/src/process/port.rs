@@ -1,9 +1,8 @@
-//! A port for a process that is started, and started again.
+//! Ports for processes that are started, and restarted.
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 
-/// A port, and the UDP port of the same number: its owner may listen there, and no other process
-/// takes ours for his.
+/// A port, reserved by binding the UDP port of the same number. The owner may listen on it.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
@@ -11,19 +10,19 @@ pub struct Port {
 }
 
 impl Port {
-    /// A free port of this machine.
+    /// Reserves a free port of this machine.
     ///
     /// # Panics
-    /// When there is none.
+    /// If no port is free.
     #[must_use]
     pub fn free() -> Self {
         Self::bound().0
     }
 
-    /// A free port with its listener, so that another test cannot bind it in between.
+    /// Reserves a free port with its listener, so that another test cannot bind it in between.
     ///
     /// # Panics
-    /// Panics if there is no free port.
+    /// If no port is free.
     #[must_use]
     pub fn bound() -> (Self, TcpListener) {
         loop {
@@ -35,7 +34,7 @@ impl Port {
         }
     }
 
-    /// Its number.
+    /// The number of the port.
     #[must_use]
     pub const fn number(&self) -> u16 {
         self.number

@@ -1,14 +1,14 @@
-//! A bound on every wait of a test.
+//! A time limit for every wait of a test.
 
 use std::time::Duration;
 
-/// No test waits that long for one thing unless it hangs.
+/// Maximum time of one step of a test.
 pub const HANGS: Duration = Duration::from_secs(20);
 
-/// Runs a test, and ends it when it hangs.
+/// Runs a test with the time limit.
 ///
 /// # Panics
-/// When it hangs.
+/// If the test hangs.
 pub async fn timely<T>(test: impl Future<Output = T>) -> T {
-    tokio::time::timeout(HANGS, test).await.expect("something hangs")
+    tokio::time::timeout(HANGS, test).await.expect("no hang")
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{ReferenceStore, Stamp};
-use crate::machines::ask::Ask;
+use crate::machines::request::StoreRequest;
 
 /// The content that a duplicate shares with its request, besides the correlation data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,13 +31,13 @@ pub(super) struct Answered {
 }
 
 impl Content {
-    pub(super) fn of(ask: &Ask) -> Self {
-        let Ask { payload, timestamp, token, persist, .. } = ask;
+    pub(super) fn of(ask: &StoreRequest) -> Self {
+        let StoreRequest { payload, timestamp, token, persist, .. } = ask;
         let (timestamp, token) = (timestamp.clone(), token.clone());
         Self { payload: payload.to_vec(), timestamp, token, persist: *persist }
     }
 
-    fn is_that_of(&self, ask: &Ask) -> bool {
+    fn is_that_of(&self, ask: &StoreRequest) -> bool {
         self.payload == ask.payload
             && self.timestamp == ask.timestamp
             && self.token == ask.token
@@ -48,7 +48,7 @@ impl Content {
 impl Answered {
     /// Returns whether this request is a duplicate: same requester, topic, correlation data,
     /// content.
-    pub(super) fn is_about(&self, ask: &Ask, client: &str, response: &str) -> bool {
+    pub(super) fn is_about(&self, ask: &StoreRequest, client: &str, response: &str) -> bool {
         ask.correlation.as_ref() == Some(&self.correlation)
             && self.client == client
             && self.topic == response

@@ -9,7 +9,7 @@ use statestore_proto::time::Now;
 use super::Stamp;
 use super::clock::text;
 use super::texts::notification_topic;
-use crate::machines::ask::Sent;
+use crate::machines::request::Sent;
 
 /// Sent packets, each with the number of its registration if it is a notification, else zero.
 pub type Out = Vec<(Sent, u64)>;

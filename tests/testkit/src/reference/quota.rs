@@ -13,7 +13,7 @@ use super::texts::notification_topic;
 const EVICTED_AT_ONCE: usize = 64;
 
 impl ReferenceStore {
-    /// Section 5: the quota, as the limits describe it.
+    /// Returns whether the request would exceed a quota of the limits.
     pub(super) fn has_no_room(&self, caller: &Caller<'_>) -> bool {
         self.takes_too_much(caller) || self.is_refused_to_all(&caller.command, caller.client)
     }

@@ -1,4 +1,4 @@
-//! Section 9: registrations, and their silence when a notification has no subscriber.
+//! Registrations, and their silence after a notification without a subscriber.
 
 use std::collections::BTreeSet;
 
@@ -91,7 +91,7 @@ impl ReferenceStore {
         self.evicted.len() < before
     }
 
-    /// Section 9: a disconnected client loses its registrations; its cached responses are evicted first.
+    /// Ends the registrations of a disconnected client. Its cached responses are evicted first.
     pub fn client_gone(&mut self, client: &str) {
         if self.answers.iter().any(|answer| answer.client == client) {
             self.absent.insert(client.into());

@@ -19,7 +19,7 @@ use super::restart::Restarts;
 use super::texts::identity;
 use super::timestamps;
 use super::{Answer, Change, Counted, Effect, Handled, Notified, Out, Request, Response, Stamp};
-use crate::machines::ask::{Ask, Sent};
+use crate::machines::request::{Sent, StoreRequest};
 
 /// A stored value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,14 +115,14 @@ impl ReferenceStore {
     }
 
     /// Handles a message and acknowledges it; returns the packets that the store sends, in order.
-    pub fn ask(&mut self, now: Now, ask: &Ask) -> Out {
+    pub fn ask(&mut self, now: Now, ask: &StoreRequest) -> Out {
         let mut out = self.handle(now, ask).into_packets();
         out.extend(ask.delivery.map(|delivery| (Sent::Acknowledge(delivery), 0)));
         out
     }
 
-    /// Section 1: handles any message.
-    pub fn handle(&mut self, now: Now, ask: &Ask) -> Handled {
+    /// Handles any message, including invalid ones.
+    pub fn handle(&mut self, now: Now, ask: &StoreRequest) -> Handled {
         let ms = now.instant.as_millis();
         self.latest = ms;
         self.changes.clear();
@@ -195,11 +195,11 @@ impl ReferenceStore {
         &self.changes
     }
 
-    /// Section 11: a duplicate gets the first response.
+    /// Executes a request, or returns the first response to a duplicate.
     fn answer(
         &mut self,
         now: Now,
-        ask: &Ask,
+        ask: &StoreRequest,
         (client, topic): (&str, &str),
         out: &mut Vec<Delivery>,
     ) -> (Vec<u8>, Option<Stamp>) {
@@ -290,11 +290,11 @@ impl ReferenceStore {
         (payload, version)
     }
 
-    /// Section 13, for a scan of one page. Tokens of longer scans are private to the store.
+    /// Lists keys on one page. Tokens of longer listings are private to the store.
     fn list(
         &mut self,
         ms: u64,
-        ask: &Ask,
+        ask: &StoreRequest,
         scan: Scan<&[u8]>,
         error: impl Fn(Refusal) -> (Vec<u8>, Option<Stamp>),
     ) -> (Vec<u8>, Option<Stamp>) {
@@ -321,7 +321,7 @@ impl ReferenceStore {
         (PageEncoder { keys: &keys, token: None }.encode(), None)
     }
 
-    /// Section 7: authorization, before a duplicate gets its first response.
+    /// Checks the authorization, which precedes the check for duplicates.
     fn authorize(&self, caller: &Caller<'_>) -> Result<(), Refusal> {
         let kind = caller.command.kind();
         let watches = matches!(kind, RequestKind::Watch | RequestKind::Unwatch);
@@ -332,7 +332,8 @@ impl ReferenceStore {
         Ok(())
     }
 
-    /// Sections 3 to 9, in the order of section 7.
+    /// Executes a command. The checks have the order of *Order of checks* in
+    /// `docs/reference/protocol.md`.
     fn execute(&mut self, now: Now, caller: &Caller<'_>, out: &mut Vec<Delivery>) -> Executed {
         let command = &caller.command;
         let (key, unix) = (command.key().to_vec(), now.unix.as_millis());
@@ -462,7 +463,7 @@ impl ReferenceStore {
         }
     }
 
-    /// Section 8, on a timer: removes all expired values, the earliest first.
+    /// Removes all expired values, the earliest first, like the timer of a store.
     pub fn expire(&mut self, now: Now) -> Out {
         packets(self.expire_all(now))
     }
@@ -537,6 +538,6 @@ fn applies(condition: &Condition<&[u8]>, value: &[u8], stored: &[u8]) -> bool {
     }
 }
 
-fn is_spoofed(ask: &Ask) -> bool {
+fn is_spoofed(ask: &StoreRequest) -> bool {
     ask.verified.is_some() && ask.source.is_some() && ask.source != ask.verified
 }

@@ -2,9 +2,9 @@
 
 use statestore_proto::topic::RESERVED;
 
-use crate::machines::ask::Ask;
+use crate::machines::request::StoreRequest;
 
-pub(super) fn identity(ask: &Ask) -> Option<String> {
+pub(super) fn identity(ask: &StoreRequest) -> Option<String> {
     let from_topic = || {
         let tail = "/services/statestore/_any_/command/invoke/response";
         let id = ask.response_topic.as_ref()?.strip_prefix("clients/")?.strip_suffix(tail)?;

@@ -1,6 +1,7 @@
 //! A blocking MQTT 5 client: the session of `statestore-mqtt`, driven over a byte stream.
 //!
-//! Time stands still for the session, so it neither pings nor gives up; the stream has time-outs.
+//! The time of the session does not advance, so it neither pings nor gives up. The stream has
+//! timeouts.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
@@ -108,8 +109,8 @@ impl<S: Read + Write> Client<S> {
         self.stream.flush()
     }
 
-    /// Writes a PUBLISH that the session refuses, with the packet identifier [`REFUSED`]. Its PUBACK
-    /// is an event with the token [`REFUSED`].
+    /// Writes a PUBLISH that the session refuses, with the packet identifier [`REFUSED`]. The
+    /// PUBACK is reported as an event with the token [`REFUSED`].
     ///
     /// # Errors
     /// If the stream fails.

@@ -1,8 +1,8 @@
-//! The deployed clients, as what they put on the wire: all of their properties, padded clock
-//! values, 16 bytes of correlation data, response topics of several forms; and what they demand of
-//! an answer.
+//! Requests in the form of the deployed clients: with all of their properties, padded clock values,
+//! 16 bytes of correlation data, and response topics of several forms. Replies are checked like the
+//! clients check them.
 
-use crate::wire::raw::{Ask, Hello, Raw, property, words};
+use crate::wire::raw::{Hello, Raw, RawRequest, property, words};
 
 const RESPONSE_TOPICS: [&str; 3] = [
     "clients/device/services/statestore/_any_/command/invoke/response",
@@ -10,11 +10,11 @@ const RESPONSE_TOPICS: [&str; 3] = [
     "clients/device/replies",
 ];
 
-/// Asks the store of the broker on this port, and checks each answer.
+/// Sends such requests to the store of the broker on this port, and checks the replies.
 ///
 /// # Panics
-/// When one is not as they demand.
-pub fn clients_are_answered(port: u16) {
+/// If a deployed client would reject a reply.
+pub fn deployed_clients_accept_the_replies(port: u16) {
     let mut raw = Raw::open(port, "device", Hello::default());
     raw.subscribe("clients/device/#");
     for response_topic in RESPONSE_TOPICS {
@@ -28,7 +28,7 @@ pub fn clients_are_answered(port: u16) {
             (&["GOT", "k"], "-ERR unknown command\r\n", false),
         ];
         for (command, expected, versioned) in exchanges {
-            let mut ask = Ask::deployed("device", words(command));
+            let mut ask = RawRequest::deployed("device", words(command));
             ask.response_topic = Some(response_topic.into());
             assert_eq!(ask.correlation.as_ref().map(Vec::len), Some(16));
             let answer = raw.ask(&ask);
@@ -39,5 +39,5 @@ pub fn clients_are_answered(port: u16) {
             assert_eq!(property(&answer, "__ts").is_some(), versioned, "{about}");
         }
     }
-    assert!(raw.hears_nothing_more(), "one answer each");
+    assert!(raw.receives_nothing_more(), "one answer each");
 }

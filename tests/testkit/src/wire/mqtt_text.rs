@@ -40,8 +40,8 @@ pub fn show<P: List>(packet: &Packet<'_, P>) -> String {
     show_with(packet, |_| {})
 }
 
-/// The same with the properties in the order of their identifiers; those with the same one keep
-/// theirs.
+/// A packet in one line, with the properties ordered by their identifiers. Equal identifiers stay
+/// in order.
 pub fn show_sorted<P: List>(packet: &Packet<'_, P>) -> String {
     show_with(packet, |properties| properties.sort_by_key(Property::id))
 }

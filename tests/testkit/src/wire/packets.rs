@@ -96,14 +96,14 @@ pub struct Publish {
     pub pkid: u16,
     /// Payload.
     pub payload: Bytes,
-    /// Properties; `None` if there are none.
+    /// Properties; `None` instead of an empty list.
     pub properties: Option<PublishProperties>,
 }
 
 /// Properties of a PUBLISH.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PublishProperties {
-    /// Payload Format Indicator: whether the payload is text.
+    /// Payload Format Indicator: true if the payload is text.
     pub payload_format: Option<bool>,
     /// Message Expiry Interval in seconds.
     pub message_expiry_interval: Option<u32>,

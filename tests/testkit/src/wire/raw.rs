@@ -9,23 +9,24 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use statestore_mqtt::session::{Error, Event, Options, Will};
 
-pub use crate::machines::ask::response_topic;
+pub use crate::machines::request::response_topic;
 use crate::process::HANGS;
 use crate::wire::client::{Client, REFUSED};
 use crate::wire::packets::{ConnAck, Publish, PublishProperties, Qos, Reason};
 
-/// The topic of requests, spelled out.
+/// Topic of requests.
 pub const REQUEST: &str = "statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke";
 
 /// Prefix of every notification topic.
 const NOTIFICATIONS: &str = "clients/statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/";
 
-/// The time stamp of the protocol page: years behind any store, which is never an error.
+/// The timestamp in the examples of the specification. It is far behind every clock, which is
+/// valid.
 pub const LONG_AGO: &str = "1696374425000:0:CLIENT";
 
-/// A request, and everything that can be wrong with it.
+/// A request, which may be invalid on purpose.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct RawRequest {
     /// Payload.
     pub payload: Vec<u8>,
     /// Response topic.
@@ -40,10 +41,10 @@ pub struct Ask {
     pub properties: Vec<(String, String)>,
 }
 
-impl Ask {
-    /// As the protocol page has it: nothing but what it asks for.
+impl RawRequest {
+    /// A request with only the properties that the specification requires.
     #[must_use]
-    pub fn page(client_id: &str, payload: impl Into<Vec<u8>>) -> Self {
+    pub fn minimal(client_id: &str, payload: impl Into<Vec<u8>>) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(1);
         let number = u128::from(LAST.fetch_add(1, Ordering::Relaxed));
         Self {
@@ -56,10 +57,10 @@ impl Ask {
         }
     }
 
-    /// As deployed clients send it.
+    /// A request in the form of the deployed clients.
     #[must_use]
     pub fn deployed(client_id: &str, payload: impl Into<Vec<u8>>) -> Self {
-        let mut ask = Self::page(client_id, payload);
+        let mut ask = Self::minimal(client_id, payload);
         ask.expiry = Some(10);
         ask.properties.clear();
         ask.with("__ts", "001696374425000:00000:CLIENT")
@@ -69,21 +70,21 @@ impl Ask {
             .with("$high_priority", "")
     }
 
-    /// With one user property more.
+    /// Adds a user property.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
         self.properties.push((name.into(), value.into()));
         self
     }
 
-    /// Without a user property.
+    /// Removes a user property.
     #[must_use]
     pub fn without(mut self, name: &str) -> Self {
         self.properties.retain(|(other, _)| other != name);
         self
     }
 
-    /// With another value of a user property.
+    /// Replaces a user property.
     #[must_use]
     pub fn replacing(self, name: &str, value: impl Into<String>) -> Self {
         self.without(name).with(name, value)
@@ -102,8 +103,7 @@ impl Ask {
     }
 }
 
-/// The notification topic of a client for a key, or the filter for all of its keys when the key is
-/// `None`.
+/// The notification topic of a client for a key. If the key is `None`, the filter for all keys.
 #[must_use]
 pub fn notification_topic(client_id: &str, key: Option<&[u8]>) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02X}")).collect::<String>();
@@ -111,7 +111,7 @@ pub fn notification_topic(client_id: &str, key: Option<&[u8]>) -> String {
     format!("{NOTIFICATIONS}{}/command/notify/{key}", hex(client_id.as_bytes()))
 }
 
-/// A request payload, written here and not by the code under test.
+/// Encodes a request payload, independently of the code under test.
 #[must_use]
 pub fn array(elements: &[&[u8]]) -> Vec<u8> {
     let mut payload = format!("*{}\r\n", elements.len()).into_bytes();
@@ -123,13 +123,13 @@ pub fn array(elements: &[&[u8]]) -> Vec<u8> {
     payload
 }
 
-/// The same of texts.
+/// Encodes a request payload from texts.
 #[must_use]
 pub fn words(elements: &[&str]) -> Vec<u8> {
     array(&elements.iter().map(|element| element.as_bytes()).collect::<Vec<_>>())
 }
 
-/// A value as a reply.
+/// Encodes a reply with a value.
 #[must_use]
 pub fn blob(value: &[u8]) -> Vec<u8> {
     array(&[value])[4..].to_vec()
@@ -140,7 +140,7 @@ pub fn blob(value: &[u8]) -> Vec<u8> {
 #[expect(clippy::disallowed_methods, reason = "a client stamps its requests with its clock")]
 pub fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-    u64::try_from(since.as_millis()).expect("before the end of time")
+    u64::try_from(since.as_millis()).expect("64 bits")
 }
 
 /// The value of the first user property of that name.
@@ -152,18 +152,17 @@ pub fn property<'a>(publish: &'a Publish, name: &str) -> Option<&'a str> {
 /// Fields of a CONNECT besides the client id.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hello<'a> {
-    /// For how many seconds the session is kept; `None` for a new one that ends with the
-    /// connection.
+    /// Session expiry in seconds. `None` for a new session that ends with the connection.
     pub session: Option<u32>,
-    /// Topic and payload of what the broker publishes when the client goes without a word.
+    /// Topic and payload of the will.
     pub will: Option<(&'a str, &'a str)>,
     /// User name and password.
     pub login: Option<(&'a str, &'a str)>,
-    /// Bytes of the largest packet that it takes.
+    /// Maximum Packet Size in bytes.
     pub packet_bytes: Option<u32>,
 }
 
-/// One connection; what arrives is read only while something is awaited.
+/// One connection. It reads only while a method waits.
 pub struct Raw {
     client: Client<TcpStream>,
     arrived: VecDeque<Publish>,
@@ -195,15 +194,15 @@ impl Raw {
         raw
     }
 
-    /// Connects and subscribes to nothing.
+    /// Connects without subscriptions.
     #[must_use]
     pub fn open(port: u16, client_id: &str, hello: Hello<'_>) -> Self {
         let opened = Self::try_open(port, client_id, hello);
         opened.unwrap_or_else(|refusal| panic!("{client_id}: {refusal:?} instead of a welcome"))
     }
 
-    /// The same; the error is the refusal, or `None` when the broker closes the connection without
-    /// one.
+    /// Connects without subscriptions. The error is the reason of the CONNACK, or `None` if the
+    /// broker closes the connection without one.
     pub fn try_open(port: u16, client_id: &str, hello: Hello<'_>) -> Result<Self, Option<Reason>> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a connection");
         stream.set_nodelay(true).expect("a socket");
@@ -233,14 +232,14 @@ impl Raw {
         })
     }
 
-    /// Subscribes at Qos 1.
+    /// Subscribes at QoS 1.
     pub fn subscribe(&mut self, filter: &str) -> Reason {
         let token = self.client.subscribe(filter, Qos::AtLeastOnce).expect("a valid filter");
         self.flush();
         self.until(|raw| raw.acknowledged.remove(&token), "SUBACK")
     }
 
-    /// Publishes at Qos 1 and waits for the PUBACK.
+    /// Publishes at QoS 1 and waits for the PUBACK.
     pub fn publish(&mut self, topic: &str, retain: bool, payload: impl Into<Bytes>) -> Reason {
         let mut packet = Publish::new(topic, Qos::AtLeastOnce, payload, None);
         packet.retain = retain;
@@ -248,7 +247,7 @@ impl Raw {
         self.until(|raw| raw.acknowledged.remove(&token), "PUBACK")
     }
 
-    /// Answers a request, as a store does.
+    /// Responds to a request like a store.
     ///
     /// # Panics
     /// If the request has no response topic.
@@ -256,7 +255,7 @@ impl Raw {
         self.reply_at(request, payload, LONG_AGO);
     }
 
-    /// The same with this time stamp.
+    /// Responds to a request with this timestamp.
     pub fn reply_at(&mut self, request: &Publish, payload: &[u8], stamp: &str) {
         let asked = request.properties.clone().unwrap_or_default();
         let properties = PublishProperties {
@@ -269,20 +268,20 @@ impl Raw {
         self.write(Publish::new(topic, Qos::AtLeastOnce, payload, Some(properties)));
     }
 
-    /// Sends a request and does not wait; returns the token of its acknowledgement.
-    pub fn send(&mut self, ask: &Ask) -> u64 {
+    /// Sends a request without waiting. Returns the token of its acknowledgement.
+    pub fn send(&mut self, ask: &RawRequest) -> u64 {
         self.write(ask.packet())
     }
 
-    /// Sends a request and waits until the broker has it; `false` when it closes the connection
-    /// instead.
-    pub fn deliver(&mut self, ask: &Ask) -> bool {
+    /// Sends a request and waits for its acknowledgement. Returns `false` if the broker closes the
+    /// connection instead.
+    pub fn deliver(&mut self, ask: &RawRequest) -> bool {
         self.put(ask).is_some()
     }
 
     /// Sends a request and returns the reason code of its acknowledgement; `None` if the broker
     /// closes the connection instead.
-    pub fn put(&mut self, ask: &Ask) -> Option<Reason> {
+    pub fn put(&mut self, ask: &RawRequest) -> Option<Reason> {
         let id = self.send(ask);
         while !self.closed {
             if let Some(reason) = self.acknowledged.remove(&id) {
@@ -294,7 +293,7 @@ impl Raw {
     }
 
     /// Sends a request and waits for its reply, which is the next message on its response topic.
-    pub fn ask(&mut self, ask: &Ask) -> Publish {
+    pub fn ask(&mut self, ask: &RawRequest) -> Publish {
         self.send(ask);
         let topic = ask.response_topic.as_deref().expect("a response topic");
         let reply = self.next(|publish| publish.topic == topic, "reply");
@@ -303,40 +302,40 @@ impl Raw {
         reply
     }
 
-    /// The same, of the reply its payload.
-    pub fn answer(&mut self, ask: &Ask) -> Vec<u8> {
+    /// Sends a request and returns the payload of its reply.
+    pub fn answer(&mut self, ask: &RawRequest) -> Vec<u8> {
         self.ask(ask).payload.to_vec()
     }
 
-    /// The same, asked with these words as deployed clients do.
+    /// Sends a request with these words in the deployed form, and returns the payload of its reply.
     pub fn command(&mut self, elements: &[&str]) -> Vec<u8> {
-        self.answer(&Ask::deployed(&self.client_id, words(elements)))
+        self.answer(&RawRequest::deployed(&self.client_id, words(elements)))
     }
 
-    /// The next message.
+    /// Waits for the next message.
     pub fn message(&mut self) -> Publish {
         self.next(|_| true, "message")
     }
 
-    /// The next reply: a message that is no notification.
+    /// Waits for the next reply: a message that is not a notification.
     pub fn reply(&mut self) -> Publish {
         self.next(|publish| !is_notification(publish), "reply")
     }
 
-    /// The next notification.
+    /// Waits for the next notification.
     pub fn notification(&mut self) -> Publish {
         self.next(is_notification, "notification")
     }
 
-    /// Takes what has arrived so far.
-    pub fn heard(&mut self) -> Vec<Publish> {
+    /// Returns the messages that have arrived so far.
+    pub fn take_messages(&mut self) -> Vec<Publish> {
         self.arrived.drain(..).collect()
     }
 
-    /// Returns whether all messages have been taken. Sends a GET and waits for the reply, which the
+    /// Returns whether no further message arrives. Sends a GET and waits for the reply, which the
     /// store sends after all earlier output.
-    pub fn hears_nothing_more(&mut self) -> bool {
-        let ask = Ask::page(&self.client_id, array(&[b"GET", b"nothing is here"]));
+    pub fn receives_nothing_more(&mut self) -> bool {
+        let ask = RawRequest::minimal(&self.client_id, array(&[b"GET", b"nothing is here"]));
         assert_eq!(self.answer(&ask), b"$-1\r\n");
         self.arrived.is_empty()
     }
@@ -397,7 +396,7 @@ impl Raw {
             }
             Event::Disconnected(error) => {
                 match error {
-                    // The broker closes the stream after the own DISCONNECT.
+                    // The broker closes the stream after the DISCONNECT of this client.
                     Error::Requested(_) => return,
                     Error::Disconnected(notice) => self.reason = Some(notice.reason),
                     Error::ConnectionLost => {}
@@ -410,8 +409,8 @@ impl Raw {
         }
     }
 
-    /// Publishes a message. One that the session refuses, such as one that is too large for the
-    /// broker, is sent all the same.
+    /// Publishes a message, also one that the session refuses, for example one that is too large
+    /// for the broker.
     fn write(&mut self, packet: Publish) -> u64 {
         if self.bypasses_session {
             return self.client.publish_refused(packet).unwrap_or_else(|_| REFUSED.into());

@@ -9,7 +9,7 @@ use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 
 use super::SmallWorld;
-use crate::machines::ask::{Ask, Sent};
+use crate::machines::request::{Sent, StoreRequest};
 
 /// Retention of the reply to a request without message expiry: the last millisecond and the
 /// next.
@@ -18,7 +18,7 @@ const WAITS: [u64; 2] = [59_999, 1];
 /// A request, its remaining deliveries, and its first reply with the time until which it is cached.
 #[derive(Debug)]
 struct Repeated {
-    ask: Ask,
+    ask: StoreRequest,
     left: u8,
     first: Option<(u64, Sent)>,
 }
@@ -27,7 +27,7 @@ struct Repeated {
 pub struct Duplicates {
     store: Store,
     repeated: [Repeated; 2],
-    others: Vec<Ask>,
+    others: Vec<StoreRequest>,
     waits: Vec<u64>,
     now: u64,
 }
@@ -43,7 +43,7 @@ impl Duplicates {
         let mut number = 0;
         let mut ask = |client: &str, command: &Command<&[u8]>| {
             number += 1;
-            Ask::new(client, number, command)
+            StoreRequest::new(client, number, command)
         };
         let repeated =
             repeated.map(|command| Repeated { ask: ask("A", &command), left: 3, first: None });
@@ -72,7 +72,7 @@ impl Duplicates {
         let (contents, executed) = (self.contents(), self.store.counters().executed());
         let request = &mut self.repeated[which];
         request.left -= 1;
-        request.ask.hand_to(now, &mut self.store);
+        request.ask.submit_to(now, &mut self.store);
         let sent = Sent::drain(&mut self.store);
         let [answer @ Sent::Reply { .. }, Sent::Acknowledge(_)] = sent.as_slice() else {
             return Err(format!("{sent:?} is not a reply and its acknowledgement"));
@@ -115,7 +115,7 @@ impl SmallWorld for Duplicates {
             OTHER => {
                 let now = self.now();
                 if let Some(ask) = self.others.pop() {
-                    ask.hand_to(now, &mut self.store);
+                    ask.submit_to(now, &mut self.store);
                     let _ = Sent::drain(&mut self.store);
                 }
                 Ok(())

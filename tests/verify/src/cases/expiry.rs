@@ -2,22 +2,22 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::ask::{Ask, ask};
+use crate::request::{Request, request};
 use crate::trial::{Done, OK, Stop, Trial, ZERO};
 
-/// A value that is set for a while, from when on, and for how long.
+/// A value with an expiry, with the time at which it was set.
 struct Passing {
     since: Instant,
     px: Duration,
 }
 
 impl Passing {
-    /// Sets it.
+    /// Sets the value.
     async fn set(trial: &mut Trial, key: &[u8]) -> Result<Self, Stop> {
         Self::set_with(trial, key, None).await
     }
 
-    /// Sets it with a condition.
+    /// Sets the value with a condition.
     async fn set_with(
         trial: &mut Trial,
         key: &[u8],
@@ -25,20 +25,20 @@ impl Passing {
     ) -> Result<Self, Stop> {
         let (px, since) = (trial.soon(), Instant::now());
         let text = px.as_millis().to_string();
-        let ask: Ask = match condition {
-            Some(condition) => ask!["SET", key, "v", condition, "PX", text],
-            None => ask!["SET", key, "v", "PX", text],
+        let request: Request = match condition {
+            Some(condition) => request!["SET", key, "v", condition, "PX", text],
+            None => request!["SET", key, "v", "PX", text],
         };
-        trial.expect(&ask, OK).await?;
+        trial.expect(&request, OK).await?;
         Ok(Self { since, px })
     }
 
-    /// Returns whether it surely is there: what was asked since was answered in time.
+    /// Returns whether the value must still exist: its expiry has not passed yet.
     fn is_there(&self) -> bool {
         self.since.elapsed() < self.px
     }
 
-    /// Waits until it surely is gone.
+    /// Waits until the value must have expired.
     async fn over(&self) {
         sleep(self.px * 2).await;
     }
@@ -46,10 +46,10 @@ impl Passing {
 
 pub(super) async fn expires(trial: &mut Trial) -> Done {
     let key = trial.key("long");
-    // More milliseconds than 31 bits have.
-    trial.expect(&ask!["SET", key, "v", "PX", "2147483648"], OK).await?;
+    // This number of milliseconds does not fit into 31 bits.
+    trial.expect(&request!["SET", key, "v", "PX", "2147483648"], OK).await?;
     let second = trial.key("second");
-    trial.expect(&ask!["SET", second, "v", "PX", "1000"], OK).await?;
+    trial.expect(&request!["SET", second, "v", "PX", "1000"], OK).await?;
     let names = ["get", "del", "vdel", "nx", "nex"];
     let mut last = None;
     for name in names {
@@ -60,7 +60,7 @@ pub(super) async fn expires(trial: &mut Trial) -> Done {
             _ => None,
         };
         let passing = Passing::set_with(trial, &key, condition).await?;
-        let found = trial.ask(&ask!["GET", key]).await?;
+        let found = trial.request(&request!["GET", key]).await?;
         let is_there = found.0.payload == *b"$1\r\nv\r\n".as_slice();
         trial.must(is_there || !passing.is_there(), "expected the value before its time is over");
         last = Some(passing);
@@ -69,54 +69,56 @@ pub(super) async fn expires(trial: &mut Trial) -> Done {
         last.over().await;
     }
     sleep(Duration::from_millis(700)).await;
-    trial.has(&second, None).await?;
+    trial.expect_value(&second, None).await?;
     let [get, del, vdel, nx, nex] = names.map(|name| trial.key(name));
-    trial.has(&get, None).await?;
-    trial.expect(&ask!["DEL", del], ZERO).await?;
-    trial.expect(&ask!["VDEL", vdel, "v"], ZERO).await?;
-    trial.expect(&ask!["SET", nx, "w", "NX"], OK).await?;
-    trial.expect(&ask!["SET", nex, "w", "NEX"], OK).await?;
-    trial.has(&key, Some("v")).await.map(drop)
+    trial.expect_value(&get, None).await?;
+    trial.expect(&request!["DEL", del], ZERO).await?;
+    trial.expect(&request!["VDEL", vdel, "v"], ZERO).await?;
+    trial.expect(&request!["SET", nx, "w", "NX"], OK).await?;
+    trial.expect(&request!["SET", nex, "w", "NEX"], OK).await?;
+    trial.expect_value(&key, Some("v")).await.map(drop)
 }
 
-pub(super) async fn counts_anew(trial: &mut Trial) -> Done {
+pub(super) async fn restarts(trial: &mut Trial) -> Done {
     let (sooner, later) = (trial.key("sooner"), trial.key("later"));
     let px = trial.soon().as_millis().to_string();
     Passing::set(trial, &later).await?;
-    trial.expect(&ask!["SET", later, "v", "NEX", "PX", "600000"], OK).await?;
-    trial.expect(&ask!["SET", sooner, "v", "PX", "600000"], OK).await?;
-    trial.expect(&ask!["SET", sooner, "v", "NEX", "PX", px], OK).await?;
-    // An expiry goes with what it is of.
-    let anew = trial.key("anew");
-    Passing::set(trial, &anew).await?;
-    trial.ask(&ask!["DEL", anew]).await?;
-    trial.set(&anew, "v").await?;
+    trial.expect(&request!["SET", later, "v", "NEX", "PX", "600000"], OK).await?;
+    trial.expect(&request!["SET", sooner, "v", "PX", "600000"], OK).await?;
+    trial.expect(&request!["SET", sooner, "v", "NEX", "PX", px], OK).await?;
+    // A removed value takes its expiry with it.
+    let again = trial.key("again");
+    Passing::set(trial, &again).await?;
+    trial.request(&request!["DEL", again]).await?;
+    trial.set(&again, "v").await?;
     sleep(trial.soon() * 2).await;
-    trial.has(&later, Some("v")).await?;
-    trial.has(&anew, Some("v")).await?;
-    trial.has(&sooner, None).await.map(drop)
+    trial.expect_value(&later, Some("v")).await?;
+    trial.expect_value(&again, Some("v")).await?;
+    trial.expect_value(&sooner, None).await.map(drop)
 }
 
 pub(super) async fn removed(trial: &mut Trial) -> Done {
     let key = trial.key("k");
     let passing = Passing::set(trial, &key).await?;
-    trial.expect(&ask!["SET", key, "w"], OK).await?;
+    trial.expect(&request!["SET", key, "w"], OK).await?;
     passing.over().await;
-    let expected = crate::ask::blob(b"w");
-    trial.chosen(&ask!["GET", key], expected).await.map(drop)
+    let expected = crate::request::blob(b"w");
+    trial.expect_by_choice(&request!["GET", key], expected).await.map(drop)
 }
 
 pub(super) async fn refused(trial: &mut Trial) -> Done {
     let key = trial.key("k");
     let passing = Passing::set(trial, &key).await?;
-    for ask in [ask!["SET", key, "w", "NX", "PX", "600000"], ask!["SET", key, "w", "NEX"]] {
-        let told = trial.ask(&ask).await?;
-        let is_applied = told.0.payload == OK;
+    for request in
+        [request!["SET", key, "w", "NX", "PX", "600000"], request!["SET", key, "w", "NEX"]]
+    {
+        let got = trial.request(&request).await?;
+        let is_applied = got.0.payload == OK;
         if is_applied && !passing.is_there() {
             return Err(Stop::Skipped("answers take too long for it"));
         }
         trial.must(!is_applied, "expected that it is not applied");
     }
     passing.over().await;
-    trial.has(&key, None).await.map(drop)
+    trial.expect_value(&key, None).await.map(drop)
 }

@@ -1,10 +1,10 @@
 use super::rows;
-use crate::ask::{Ask, ask, header};
+use crate::request::{Request, header, request};
 use crate::trial::{ABSENT, Done, OK, Trial, ZERO};
 use crate::vectors;
 
-/// Sends the rows of `requests.txt` that are wanted, each with keys of its own that do not exist.
-async fn understood(
+/// Sends the rows of `requests.txt` that `is_wanted` selects, each with its own absent key.
+async fn accepted_rows(
     trial: &mut Trial,
     is_rule: bool,
     is_wanted: impl Fn(&str, &str) -> bool,
@@ -21,29 +21,30 @@ async fn understood(
             "GET" => ABSENT,
             _ => ZERO,
         };
-        let ask = with_key_of(trial, &row)?;
-        // Few clients ask for more milliseconds than 31 bits have.
+        let request = with_key_of(trial, &row)?;
+        // Few clients send a PX that does not fit into 31 bits.
         if is_rule && row.optional("px")?.is_none_or(|px| px.len() < 10) {
-            trial.expect(&ask, expected).await?;
+            trial.expect(&request, expected).await?;
         } else {
-            trial.chosen(&ask, expected).await?;
+            trial.expect_by_choice(&request, expected).await?;
         }
     }
     Ok(())
 }
 
-/// The request of a row, with its key moved below those of the case.
-fn with_key_of(trial: &Trial, row: &vectors::Case) -> Result<Ask, String> {
+/// The request of a row, with its key moved below the prefix of the case.
+fn with_key_of(trial: &Trial, row: &vectors::Case) -> Result<Request, String> {
     let payload = row.bytes("payload")?;
     let prefix = trial.key(format!("{}/", row.text("name")?));
     Ok(match with_prefix(&payload, &prefix) {
-        Some((payload, key)) => Ask::payload(payload).writes(key),
-        None => Ask::payload(payload),
+        Some((payload, key)) => Request::payload(payload).writes(key),
+        None => Request::payload(payload),
     })
 }
 
-/// A request with something put before its second element, which is its key, and the key that it has then; `None` when it
-/// has no such element, or an empty one. Everything else stays as it is, leading zeros too.
+/// Prepends a prefix to the key, which is the second element of a request, and returns the request
+/// and the new key. Returns `None` if the key is missing or empty. All other bytes stay, also
+/// leading zeros.
 fn with_prefix(payload: &[u8], prefix: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let (_, _, elements) = header(payload, b'*')?;
     let (_, len, verb) = header(elements, b'$')?;
@@ -58,37 +59,39 @@ fn with_prefix(payload: &[u8], prefix: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
 }
 
 pub(super) async fn requests(trial: &mut Trial) -> Done {
-    understood(trial, true, |form, condition| form == "canonical" && condition != "equal-to").await
+    accepted_rows(trial, true, |form, condition| form == "canonical" && condition != "equal-to")
+        .await
 }
 
 pub(super) async fn tolerated(trial: &mut Trial) -> Done {
-    understood(trial, false, |form, condition| form == "tolerated" && condition != "equal-to").await
+    accepted_rows(trial, false, |form, condition| form == "tolerated" && condition != "equal-to")
+        .await
 }
 
 pub(super) async fn any_case(trial: &mut Trial) -> Done {
-    understood(trial, false, |form, _| form == "any-case").await
+    accepted_rows(trial, false, |form, _| form == "any-case").await
 }
 
 pub(super) async fn nex_argument(trial: &mut Trial) -> Done {
-    understood(trial, false, |form, condition| form != "any-case" && condition == "equal-to")
+    accepted_rows(trial, false, |form, condition| form != "any-case" && condition == "equal-to")
         .await?;
     let key = trial.key("compared");
     trial.set(&key, "v").await?;
-    trial.chosen(&ask!["SET", key, "w", "NEX", "v"], OK).await?;
+    trial.expect_by_choice(&request!["SET", key, "w", "NEX", "v"], OK).await?;
     let refused = crate::Dialect::Deployed.not_applied();
-    trial.chosen(&ask!["SET", key, "x", "NEX", "x"], refused).await?;
+    trial.expect_by_choice(&request!["SET", key, "x", "NEX", "x"], refused).await?;
     Ok(())
 }
 
-/// Sends the rows of `requests-refused.txt` that are wanted.
-async fn not_understood(
+/// Sends the rows of `requests-refused.txt` that `is_wanted` selects.
+async fn refused_rows(
     trial: &mut Trial,
     is_rule: bool,
     is_wanted: impl Fn(&str, &str) -> bool,
 ) -> Done {
     let mut wanted = Vec::new();
     for row in rows("requests-refused.txt")? {
-        // A store that takes an empty key for one must not write there.
+        // Some stores accept an empty key; the test must not write to it.
         let is_of_empty_key = row
             .bytes("payload")?
             .windows(13)
@@ -100,11 +103,11 @@ async fn not_understood(
     }
     for row in trial.sample(wanted) {
         let text = row.text("text")?;
-        let ask = with_key_of(trial, &row)?;
+        let request = with_key_of(trial, &row)?;
         if is_rule {
-            trial.refused(&ask, text).await?;
+            trial.expect_refusal(&request, text).await?;
         } else {
-            trial.chosen_refusal(&ask, text).await?;
+            trial.expect_refusal_by_choice(&request, text).await?;
         }
     }
     Ok(())
@@ -114,8 +117,8 @@ fn starts_with_any(name: &str, starts: &[&str]) -> bool {
     starts.iter().any(|start| name.starts_with(start))
 }
 
-/// Rows with an option that is wrong, other than what is no number.
-fn is_of_options(name: &str) -> bool {
+/// Returns whether a row has an invalid option. Invalid numbers are not included.
+fn has_invalid_option(name: &str) -> bool {
     starts_with_any(
         name,
         &["option-", "nx-", "nex-", "keynotify-", "px-twice", "px-without", "px-nx"],
@@ -123,65 +126,65 @@ fn is_of_options(name: &str) -> bool {
 }
 
 pub(super) async fn resp3(trial: &mut Trial) -> Done {
-    not_understood(trial, true, |name, text| {
-        text == "syntax error" && !is_of_options(name) && !starts_with_any(name, &["px-", "order-"])
+    refused_rows(trial, true, |name, text| {
+        text == "syntax error"
+            && !has_invalid_option(name)
+            && !starts_with_any(name, &["px-", "order-"])
     })
     .await
 }
 
 pub(super) async fn options(trial: &mut Trial) -> Done {
-    not_understood(trial, true, |name, text| text == "syntax error" && is_of_options(name)).await
+    refused_rows(trial, true, |name, text| text == "syntax error" && has_invalid_option(name)).await
 }
 
 pub(super) async fn expiry_numbers(trial: &mut Trial) -> Done {
-    not_understood(trial, false, |name, _| name.starts_with("px-") && !is_of_options(name)).await
+    refused_rows(trial, false, |name, _| name.starts_with("px-") && !has_invalid_option(name)).await
 }
 
 pub(super) async fn verbs(trial: &mut Trial) -> Done {
-    not_understood(trial, true, |name, text| {
-        text == "unknown command" && !name.starts_with("order-")
-    })
-    .await
+    refused_rows(trial, true, |name, text| text == "unknown command" && !name.starts_with("order-"))
+        .await
 }
 
 pub(super) async fn arity(trial: &mut Trial) -> Done {
-    not_understood(trial, true, |name, text| {
+    refused_rows(trial, true, |name, text| {
         text == "wrong number of arguments" && !name.starts_with("order-")
     })
     .await
 }
 
-/// Nothing here could replace or remove the value of a store that has an empty key.
+/// A store that accepts an empty key loses no value here: no request replaces or removes one.
 pub(super) async fn empty_key(trial: &mut Trial) -> Done {
     let text = "the key length is zero";
     let value = trial.key("no such value");
-    trial.refused(&ask!["GET", ""], text).await?;
-    trial.refused(&ask!["VDEL", "", value], text).await?;
-    trial.refused(&ask!["KEYNOTIFY", ""], text).await?;
-    let told = trial.refused(&ask!["SET", "", value, "NX"], text).await?;
-    if told.0.payload == OK {
-        trial.ask(&ask!["VDEL", "", value]).await?;
+    trial.expect_refusal(&request!["GET", ""], text).await?;
+    trial.expect_refusal(&request!["VDEL", "", value], text).await?;
+    trial.expect_refusal(&request!["KEYNOTIFY", ""], text).await?;
+    let got = trial.expect_refusal(&request!["SET", "", value, "NX"], text).await?;
+    if got.0.payload == OK {
+        trial.request(&request!["VDEL", "", value]).await?;
     }
     Ok(())
 }
 
 pub(super) async fn order(trial: &mut Trial) -> Done {
-    not_understood(trial, false, |name, _| name.starts_with("order-")).await
+    refused_rows(trial, false, |name, _| name.starts_with("order-")).await
 }
 
 pub(super) async fn cut(trial: &mut Trial) -> Done {
     let key = trial.key("k");
-    let whole = ask!["SET", key, "v"].payload;
-    // Between two bytes of each kind: length, text, end of line, and each element.
+    let whole = request!["SET", key, "v"].payload;
+    // Cuts in each kind of field: length, text, line end, and each element.
     for at in [1, 3, 5, 9, 12, whole.len() - 8, whole.len() - 3, whole.len() - 1] {
-        let ask = Ask::payload(whole[..at].to_vec()).writes(key.clone());
-        trial.refused(&ask, "syntax error").await?;
+        let request = Request::payload(whole[..at].to_vec()).writes(key.clone());
+        trial.expect_refusal(&request, "syntax error").await?;
     }
     for byte in [0, b'\n', b'*'] {
-        let ask = Ask::payload([&whole[..], &[byte]].concat()).writes(key.clone());
-        trial.refused(&ask, "syntax error").await?;
+        let request = Request::payload([&whole[..], &[byte]].concat()).writes(key.clone());
+        trial.expect_refusal(&request, "syntax error").await?;
     }
-    trial.has(&key, None).await?;
+    trial.expect_value(&key, None).await?;
     Ok(())
 }
 
@@ -190,7 +193,7 @@ mod tests {
     use super::with_prefix;
 
     #[test]
-    fn a_key_is_moved_and_nothing_else() {
+    fn with_prefix_changes_only_the_key() {
         let moved = |payload: &[u8]| with_prefix(payload, b"p/").map(|(moved, _)| moved);
         assert_eq!(
             moved(b"*2\r\n$003\r\nGET\r\n$001\r\nk\r\n").as_deref(),

@@ -1,49 +1,66 @@
 use super::fences::REQUIRED;
-use crate::ask::ask;
+use crate::request::request;
 use crate::trial::{Done, OK, Trial};
 
 pub(super) async fn grammar_timestamp(trial: &mut Trial) -> Done {
     let key = trial.key("k");
-    trial.chosen_refusal(&ask!["SET", key, "v", "XX"].untimed(), "syntax error").await?;
-    trial.chosen_refusal(&ask!["SET", key].untimed(), "wrong number of arguments").await?;
-    // Where there is an empty key, its value stays.
+    trial
+        .expect_refusal_by_choice(&request!["SET", key, "v", "XX"].untimed(), "syntax error")
+        .await?;
+    trial
+        .expect_refusal_by_choice(&request!["SET", key].untimed(), "wrong number of arguments")
+        .await?;
+    // If the store accepts an empty key, its value stays.
     let value = trial.key("no such value");
-    let empty = ask!["SET", "", value, "NX"].at("x");
-    let told = trial.chosen_refusal(&empty, "the key length is zero").await?;
-    if told.0.payload == OK {
-        trial.ask(&ask!["VDEL", "", value]).await?;
+    let empty = request!["SET", "", value, "NX"].at("x");
+    let got = trial.expect_refusal_by_choice(&empty, "the key length is zero").await?;
+    if got.0.payload == OK {
+        trial.request(&request!["VDEL", "", value]).await?;
     }
     Ok(())
 }
 
 pub(super) async fn timestamp_fence(trial: &mut Trial) -> Done {
     let key = trial.key("k");
-    trial.expect(&ask!["SET", key, "v"].token("10:0:verify"), OK).await?;
-    trial.chosen_refusal(&ask!["SET", key, "w"].untimed(), "missing timestamp").await?;
-    trial.chosen_refusal(&ask!["SET", key, "w"].untimed().token("x"), "missing timestamp").await?;
+    trial.expect(&request!["SET", key, "v"].token("10:0:verify"), OK).await?;
+    trial
+        .expect_refusal_by_choice(&request!["SET", key, "w"].untimed(), "missing timestamp")
+        .await?;
+    trial
+        .expect_refusal_by_choice(
+            &request!["SET", key, "w"].untimed().token("x"),
+            "missing timestamp",
+        )
+        .await?;
     let ahead = trial.stamp(3_600_000);
-    let text = "the request timestamp is too far in the future; ensure that the client and broker system clocks are synchronized";
-    trial.chosen_refusal(&ask!["SET", key, "w"].at(&ahead).token(&ahead), text).await?;
-    trial.chosen_refusal(&ask!["SET", key, "w"].at(&ahead).token("9:0:verify"), text).await?;
+    let text = super::clocks::AHEAD;
+    trial
+        .expect_refusal_by_choice(&request!["SET", key, "w"].at(&ahead).token(&ahead), text)
+        .await?;
+    trial
+        .expect_refusal_by_choice(&request!["SET", key, "w"].at(&ahead).token("9:0:verify"), text)
+        .await?;
     Ok(())
 }
 
 pub(super) async fn token_fence(trial: &mut Trial) -> Done {
     let key = trial.key("k");
-    for ask in [ask!["SET", key, "w"], ask!["DEL", key], ask!["VDEL", key, "v"]] {
-        // There is not even a key.
-        trial.chosen_refusal(&ask.token("x"), "malformed timestamp").await?;
+    for request in [request!["SET", key, "w"], request!["DEL", key], request!["VDEL", key, "v"]] {
+        // The key does not even exist.
+        trial.expect_refusal_by_choice(&request.token("x"), "malformed timestamp").await?;
     }
     Ok(())
 }
 
 pub(super) async fn fence_condition(trial: &mut Trial) -> Done {
     let key = trial.key("k");
-    trial.expect(&ask!["SET", key, "v"].token("10:0:verify"), OK).await?;
-    for ask in
-        [ask!["SET", key, "w", "NX"], ask!["SET", key, "w", "NEX"], ask!["VDEL", key, "another"]]
-    {
-        trial.chosen_refusal(&ask, REQUIRED).await?;
+    trial.expect(&request!["SET", key, "v"].token("10:0:verify"), OK).await?;
+    for request in [
+        request!["SET", key, "w", "NX"],
+        request!["SET", key, "w", "NEX"],
+        request!["VDEL", key, "another"],
+    ] {
+        trial.expect_refusal_by_choice(&request, REQUIRED).await?;
     }
     Ok(())
 }

@@ -1,14 +1,14 @@
-//! Pages of keys, read from the wire.
+//! Pages of SCAN, parsed from their bytes.
 
-use crate::ask::header;
+use crate::request::header;
 
-/// Keys of a page, and the token that asks for the next one.
+/// Keys of a page, and the token for the next page.
 pub(crate) struct Page {
     pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) token: Option<Vec<u8>>,
 }
 
-/// Reads a page; `None` when it is not as deployed clients read it.
+/// Parses a page; returns `None` if a deployed client could not parse it.
 pub(crate) fn page(payload: &[u8]) -> Option<Page> {
     let mut rest = payload;
     let outer = number(&mut rest, b'*')?;
@@ -44,7 +44,7 @@ mod tests {
     use crate::vectors::Vectors;
 
     #[test]
-    fn pages_are_read_as_the_vectors_say() {
+    fn page_parses_the_valid_vectors_and_refuses_the_others() {
         let read = |file: &str| Vectors::read(file).expect("a file");
         read("pages.txt").run(5, |row| {
             let page = page(&row.bytes("payload")?).ok_or("not read")?;

@@ -1,31 +1,31 @@
-use crate::ask::By::A;
-use crate::ask::{Dialect, ask};
+use crate::request::By::A;
+use crate::request::{Dialect, request};
 use crate::trial::{ABSENT, Done, OK, Trial, ZERO};
 
 pub(super) async fn topic(trial: &mut Trial) -> Done {
-    // That both are right is how an answer is known.
+    // A message is accepted as the reply only if topic and correlation data match.
     let key = trial.key("k");
     for dialect in Dialect::BOTH {
-        trial.expect(&ask!["GET", key].dialect(dialect), ABSENT).await?;
+        trial.expect(&request!["GET", key].dialect(dialect), ABSENT).await?;
     }
-    // And no other answer.
-    trial.quiet(A).await
+    // No second reply arrives.
+    trial.expect_no_notification(A).await
 }
 
 pub(super) async fn properties(trial: &mut Trial) -> Done {
     let key = trial.key("k");
-    for ask in [
-        ask!["SET", key, "v"],
-        ask!["SET", key, "v", "NX"],
-        ask!["GET", key],
-        ask!["DEL", key],
-        ask!["DEL", key],
-        ask!["GET", key],
-        ask!["NO SUCH VERB", key],
-        ask!["KEYNOTIFY", key],
-        ask!["KEYNOTIFY", key, "STOP"],
+    for request in [
+        request!["SET", key, "v"],
+        request!["SET", key, "v", "NX"],
+        request!["GET", key],
+        request!["DEL", key],
+        request!["DEL", key],
+        request!["GET", key],
+        request!["NO SUCH VERB", key],
+        request!["KEYNOTIFY", key],
+        request!["KEYNOTIFY", key, "STOP"],
     ] {
-        let reply = trial.ask(&ask).await?.0;
+        let reply = trial.request(&request).await?.0;
         let status = reply.property("__stat").unwrap_or("none");
         trial.must(status == "200", format_args!("expected __stat 200, got {status}"));
         trial.must(reply.qos == 1, format_args!("expected QoS 1, got {}", reply.qos));
@@ -56,7 +56,7 @@ pub(super) async fn any_topic(trial: &mut Trial) -> Done {
         ),
         format!("clients/{id}/replies"),
     ] {
-        trial.expect(&ask!["GET", key].answered_on(topic), ABSENT).await?;
+        trial.expect(&request!["GET", key].response_topic(topic), ABSENT).await?;
     }
     trial.disconnect(A).await
 }
@@ -64,27 +64,27 @@ pub(super) async fn any_topic(trial: &mut Trial) -> Done {
 pub(super) async fn correlation(trial: &mut Trial) -> Done {
     let key = trial.key("k");
     for data in [&[0][..], &[0xff; 15], b"\r\n$-1\r\n", &[7; 17], &[9; 500]] {
-        trial.expect(&ask!["DEL", key].correlation(data), ZERO).await?;
+        trial.expect(&request!["DEL", key].correlation(data), ZERO).await?;
     }
-    // Empty is there, and not absent.
-    let empty = trial.ask(&ask!["DEL", key].correlation([])).await?;
-    trial.may(empty.0.payload == ZERO, "expected :0 to a request with empty correlation data");
+    // Empty correlation data differ from absent ones.
+    let empty = trial.request(&request!["DEL", key].correlation([])).await?;
+    trial.should(empty.0.payload == ZERO, "expected :0 to a request with empty correlation data");
     Ok(())
 }
 
 pub(super) async fn expiry(trial: &mut Trial) -> Done {
     let key = trial.key("k");
-    let mut ask = ask!["SET", key, "v"];
-    ask.expiry = Some(30);
-    let reply = trial.expect(&ask, OK).await?;
+    let mut request = request!["SET", key, "v"];
+    request.expiry = Some(30);
+    let reply = trial.expect(&request, OK).await?;
     let left = reply.0.message_expiry;
-    trial.may(
+    trial.should(
         left.is_some_and(|left| (1..=30).contains(&left)),
         format_args!("expected a message expiry of 1 to 30 seconds, got {}", seconds(left)),
     );
-    ask.expiry = None;
-    let left = trial.expect(&ask, OK).await?.0.message_expiry;
-    trial.may(left.is_none(), format_args!("expected no message expiry, got {}", seconds(left)));
+    request.expiry = None;
+    let left = trial.expect(&request, OK).await?.0.message_expiry;
+    trial.should(left.is_none(), format_args!("expected no message expiry, got {}", seconds(left)));
     Ok(())
 }
 

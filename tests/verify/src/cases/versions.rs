@@ -1,24 +1,26 @@
-use crate::ask::{By, ask};
+use crate::request::{By, request};
 use crate::trial::{ABSENT, Done, OK, ONE, Reply, Trial, ZERO};
 use crate::version::Stamp;
 
-/// Counters that all deployed clients can read.
+/// Largest counter that all deployed clients can parse.
 const COUNTER_MAX: u64 = (1 << 31) - 1;
 
-/// The version of a reply, which must have one.
+/// Returns the version of a reply, and reports a missing one.
 fn version(trial: &mut Trial, reply: &Reply) -> Option<Stamp> {
     let version = reply.version();
-    let told = reply.timestamp().unwrap_or("none").escape_debug().to_string();
-    trial.must(version.is_some(), format_args!("expected a version as __ts, got {told}"));
+    let got = reply.timestamp().unwrap_or("none").escape_debug().to_string();
+    trial.must(version.is_some(), format_args!("expected a version as __ts, got {got}"));
     version
 }
 
 pub(super) async fn of_set(trial: &mut Trial) -> Done {
     let key = trial.key("k");
-    for ask in
-        [ask!["SET", key, "v"], ask!["SET", key, "v", "NEX"], ask!["SET", key, "w", "PX", "60000"]]
-    {
-        let reply = trial.expect(&ask, OK).await?;
+    for request in [
+        request!["SET", key, "v"],
+        request!["SET", key, "v", "NEX"],
+        request!["SET", key, "w", "PX", "60000"],
+    ] {
+        let reply = trial.expect(&request, OK).await?;
         let now = trial.unix_ms();
         let Some(version) = version(trial, &reply) else { continue };
         trial.must(
@@ -29,7 +31,7 @@ pub(super) async fn of_set(trial: &mut Trial) -> Done {
             version.wall > 1_000_000_000_000,
             format_args!("expected milliseconds since 1970, got {}", version.wall),
         );
-        trial.may(
+        trial.should(
             version.wall.abs_diff(now) <= 120_000,
             format_args!("expected the time of day, {now}, got {}", version.wall),
         );
@@ -39,9 +41,9 @@ pub(super) async fn of_set(trial: &mut Trial) -> Done {
 
 pub(super) async fn form(trial: &mut Trial) -> Done {
     let key = trial.key("k");
-    let told = trial.set(&key, "v").await?;
-    let bare = Stamp::parse(&told).map(|version| version.bare());
-    trial.may(bare.as_ref() == Some(&told), format_args!("expected no padding, got {told}"));
+    let got = trial.set(&key, "v").await?;
+    let bare = Stamp::parse(&got).map(|version| version.bare());
+    trial.should(bare.as_ref() == Some(&got), format_args!("expected no padding, got {got}"));
     Ok(())
 }
 
@@ -50,21 +52,21 @@ pub(super) async fn grows(trial: &mut Trial) -> Done {
     let mut last: Option<Stamp> = None;
     for number in 0..12 {
         let by = if number % 3 == 0 { By::B } else { By::A };
-        // Of clocks that are ahead and behind.
+        // The clocks of some requests are ahead, and of others behind.
         let stamp = trial.stamp([0, -3_600_000, 1_000, 0][number % 4]);
-        let ask = ask!["SET", keys[number % 2], "v"].by(by).at(stamp);
+        let request = request!["SET", keys[number % 2], "v"].by(by).at(stamp);
         if number == 6 {
-            // Not even a removal begins anew.
-            trial.expect(&ask!["DEL", keys[0]], ONE).await?;
+            // A removal does not reset the versions.
+            trial.expect(&request!["DEL", keys[0]], ONE).await?;
         }
-        let reply = trial.expect(&ask, OK).await?;
+        let reply = trial.expect(&request, OK).await?;
         let Some(version) = version(trial, &reply) else { continue };
         if let Some(last) = &last {
             trial.must(
                 version > *last,
                 format_args!("expected a version after {}, got {}", last.bare(), version.bare()),
             );
-            trial.may(
+            trial.should(
                 version.node == last.node,
                 format_args!("expected one node id, got {} after {}", version.node, last.node),
             );
@@ -78,7 +80,7 @@ pub(super) async fn past_request(trial: &mut Trial) -> Done {
     let key = trial.key("k");
     for ahead in [0, 2_000, -20_000] {
         let asked = trial.stamp(ahead);
-        let reply = trial.expect(&ask!["SET", key, "v"].at(asked.clone()), OK).await?;
+        let reply = trial.expect(&request!["SET", key, "v"].at(asked.clone()), OK).await?;
         let version = version(trial, &reply);
         let bare = version.as_ref().map(Stamp::bare).unwrap_or_default();
         trial.must(
@@ -92,7 +94,7 @@ pub(super) async fn past_request(trial: &mut Trial) -> Done {
 pub(super) async fn past_token(trial: &mut Trial) -> Done {
     let key = trial.key("k");
     let token = trial.stamp(3_000);
-    let reply = trial.expect(&ask!["SET", key, "v"].token(token.clone()), OK).await?;
+    let reply = trial.expect(&request!["SET", key, "v"].token(token.clone()), OK).await?;
     let version = version(trial, &reply);
     trial.must(
         version.is_none_or(|version| Some(version) >= Stamp::parse(&token)),
@@ -101,11 +103,11 @@ pub(super) async fn past_token(trial: &mut Trial) -> Done {
     Ok(())
 }
 
-/// The `__ts` of a reply is the version of a SET before.
+/// Checks that the `__ts` of a reply is the version of an earlier SET.
 fn is_version(trial: &mut Trial, reply: &Reply, version: &str) {
-    let told = reply.timestamp().unwrap_or("none");
-    let same = Stamp::parse(told).is_some() && Stamp::parse(told) == Stamp::parse(version);
-    let text = format!("expected __ts {version}, got {}", told.escape_debug());
+    let got = reply.timestamp().unwrap_or("none");
+    let same = Stamp::parse(got).is_some() && Stamp::parse(got) == Stamp::parse(version);
+    let text = format!("expected __ts {version}, got {}", got.escape_debug());
     trial.must(same, text);
 }
 
@@ -114,15 +116,15 @@ pub(super) async fn of_replies(trial: &mut Trial) -> Done {
     trial.set(&key, "v").await?;
     let stored = trial.set(&key, "v").await?;
     for by in [By::A, By::B] {
-        let reply = trial.expect(&ask!["GET", key].by(by), "$1\r\nv\r\n").await?;
+        let reply = trial.expect(&request!["GET", key].by(by), "$1\r\nv\r\n").await?;
         is_version(trial, &reply, &stored);
-        let reply = trial.not_applied(&ask!["SET", key, "w", "NX"].by(by)).await?;
+        let reply = trial.not_applied(&request!["SET", key, "w", "NX"].by(by)).await?;
         is_version(trial, &reply, &stored);
     }
-    let reply = trial.expect(&ask!["DEL", key], ONE).await?;
+    let reply = trial.expect(&request!["DEL", key], ONE).await?;
     is_version(trial, &reply, &stored);
     let stored = trial.set(&key, "v").await?;
-    let reply = trial.expect(&ask!["VDEL", key, "v"], ONE).await?;
+    let reply = trial.expect(&request!["VDEL", key, "v"], ONE).await?;
     is_version(trial, &reply, &stored);
     Ok(())
 }
@@ -130,26 +132,26 @@ pub(super) async fn of_replies(trial: &mut Trial) -> Done {
 pub(super) async fn of_vdel(trial: &mut Trial) -> Done {
     let key = trial.key("k");
     let stored = trial.set(&key, "v").await?;
-    let reply = trial.not_applied(&ask!["VDEL", key, "w"]).await?;
-    let told = reply.timestamp().unwrap_or("none").to_owned();
-    trial.may(told == stored, format_args!("expected __ts {stored}, got {}", told.escape_debug()));
+    let reply = trial.not_applied(&request!["VDEL", key, "w"]).await?;
+    let got = reply.timestamp().unwrap_or("none").to_owned();
+    trial.should(got == stored, format_args!("expected __ts {stored}, got {}", got.escape_debug()));
     Ok(())
 }
 
 pub(super) async fn none(trial: &mut Trial) -> Done {
     let key = trial.key("k");
-    for (ask, payload) in [
-        (ask!["GET", key], ABSENT),
-        (ask!["DEL", key], ZERO),
-        (ask!["VDEL", key, "v"], ZERO),
-        (ask!["KEYNOTIFY", key], OK),
-        (ask!["KEYNOTIFY", key, "STOP"], OK),
-        (ask!["KEYNOTIFY", key, "STOP"], ZERO),
-        (ask!["GET", key, "v"], b"-ERR wrong number of arguments\r\n"),
+    for (request, payload) in [
+        (request!["GET", key], ABSENT),
+        (request!["DEL", key], ZERO),
+        (request!["VDEL", key, "v"], ZERO),
+        (request!["KEYNOTIFY", key], OK),
+        (request!["KEYNOTIFY", key, "STOP"], OK),
+        (request!["KEYNOTIFY", key, "STOP"], ZERO),
+        (request!["GET", key, "v"], b"-ERR wrong number of arguments\r\n"),
     ] {
-        let reply = trial.expect(&ask, payload).await?;
-        let told = reply.timestamp().unwrap_or_default().to_owned();
-        trial.may(told.is_empty(), format_args!("expected no __ts, got {told}"));
+        let reply = trial.expect(&request, payload).await?;
+        let got = reply.timestamp().unwrap_or_default().to_owned();
+        trial.should(got.is_empty(), format_args!("expected no __ts, got {got}"));
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use statestore_paho::PahoLink;
 use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::conformance::handles::{Stage, cases, run};
-use statestore_testkit::conformance::kit::{BESIDE, assert_ours, every_case};
+use statestore_testkit::conformance::suite::{EXTERNAL_BROKER, assert_conformant, every_case};
 use statestore_tokio::StoreService;
 use statestore_verify::over_client;
 
@@ -54,11 +54,11 @@ async fn handles_over_paho_pass_the_conformance_suite() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn store_over_paho_passes_the_conformance_kit() {
+async fn store_over_paho_passes_the_conformance_suite() {
     let Some(broker) = Mosquitto::start("kit") else { return };
     let service = StoreService::builder().spawn(PahoLink::for_store(broker.options("statestore")));
     service.wait_connected().await.expect("the store connects");
     let place = over_client::Broker(broker.options(""));
-    assert_ours(&every_case(Arc::new(place)).await, &BESIDE);
+    assert_conformant(&every_case(Arc::new(place)).await, &EXTERNAL_BROKER);
     assert_eq!(service.stats().keys, 0);
 }

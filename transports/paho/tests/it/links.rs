@@ -75,7 +75,7 @@ async fn dropped_attempt_disconnects_when_the_broker_accepts_it() {
         let (connected, peer) = tokio::join!(link.connect(), broker.welcome(Welcome::default()));
         connected.expect("a connection");
         drop((link, peer));
-        assert!(broker.is_left_alone(SOON).await);
+        assert!(broker.receives_no_connection(SOON).await);
     })
     .await;
 }

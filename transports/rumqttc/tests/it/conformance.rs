@@ -5,7 +5,7 @@ use std::sync::Arc;
 use statestore_rumqttc::RumqttcLink;
 use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::conformance::handles::{Stage, cases, run};
-use statestore_testkit::conformance::kit::{BESIDE, assert_ours, every_case};
+use statestore_testkit::conformance::suite::{EXTERNAL_BROKER, assert_conformant, every_case};
 use statestore_tokio::StoreService;
 use statestore_verify::over_client;
 
@@ -44,7 +44,7 @@ impl Stage for Rumqttc {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rumqttc_conforms() {
+async fn handles_over_rumqttc_pass_the_conformance_suite() {
     for (name, case) in cases::<Rumqttc>() {
         let presence = "log_dest topic\nlog_type notice\nlog_type error";
         let lines = format!("{presence}\nmax_packet_size {PACKET_BYTES_MAX}");
@@ -54,12 +54,12 @@ async fn rumqttc_conforms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn store_over_rumqttc_passes_the_conformance_kit() {
+async fn store_over_rumqttc_passes_the_conformance_suite() {
     let Some(broker) = Mosquitto::start("kit") else { return };
     let link = RumqttcLink::for_store(broker.options("statestore"));
     let service = StoreService::builder().spawn(link);
     service.wait_connected().await.expect("the store connects");
     let place = over_client::Broker(broker.options(""));
-    assert_ours(&every_case(Arc::new(place)).await, &BESIDE);
+    assert_conformant(&every_case(Arc::new(place)).await, &EXTERNAL_BROKER);
     assert_eq!(service.stats().keys, 0);
 }

@@ -13,7 +13,7 @@ async fn deployed_clients_receive_valid_responses() {
     timely(async {
         let service = serve(broker.options("statestore"));
         service.wait_connected().await.expect("the store connects");
-        deployed::clients_are_answered(broker.port());
+        deployed::deployed_clients_accept_the_replies(broker.port());
         service.shutdown().await;
     })
     .await;

@@ -8,7 +8,7 @@ use statestore_proto::transport::{ReasonCode, Transmit};
 use statestore_rumqttc::{Options, RumqttcLink, connect, serve};
 use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::process::timely;
-use statestore_testkit::wire::raw::{Ask, Raw, words};
+use statestore_testkit::wire::raw::{Raw, RawRequest, words};
 use statestore_tokio::service::StoreStats;
 use statestore_tokio::{
     Error, Link, LinkEvent, Removal, StateStore, StoreService, VersionedValue, Watch,
@@ -42,8 +42,8 @@ async fn changed(watch: &mut Watch) -> Option<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn every_command_works() {
-    let Some(broker) = Mosquitto::start("every_command_works") else { return };
+async fn each_command_returns_its_result() {
+    let Some(broker) = Mosquitto::start("each_command_returns_its_result") else { return };
     timely(async {
         let (service, store) = both(&broker).await;
         let version = store.set("k", "v").await.expect("a version");
@@ -232,7 +232,7 @@ async fn duplicate_request_has_one_effect_and_the_same_response() {
         let (_service, store) = both(&broker).await;
         let mut raw = Raw::connect(broker.port(), "raw");
         let mut twice = |elements: &[&str]| {
-            let ask = Ask::deployed("raw", words(elements));
+            let ask = RawRequest::deployed("raw", words(elements));
             let [mut first, mut second] = [(); 2].map(|()| raw.ask(&ask));
             (first.pkid, second.pkid) = (0, 0);
             assert_eq!(first, second, "byte for byte");
@@ -364,7 +364,7 @@ async fn nothing_is_published_for_silenced_registrations() {
         let mut raw = Raw::connect(broker.port(), "raw");
         let mut register = |client: &str, key: &str, stop: &[&str]| {
             let command = [&["KEYNOTIFY", key], stop].concat();
-            let ask = Ask::deployed("raw", words(&command)).replacing("__srcId", client);
+            let ask = RawRequest::deployed("raw", words(&command)).replacing("__srcId", client);
             assert_eq!(raw.answer(&ask), b"+OK\r\n", "{client}");
         };
         let names: Vec<(String, String)> =

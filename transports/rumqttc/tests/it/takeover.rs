@@ -124,8 +124,8 @@ async fn store_keeps_its_claim_over_connections_and_removes_it_on_shutdown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn remaining_claims_and_other_messages_do_no_harm() {
-    let test = "remaining_claims_and_other_messages_do_no_harm";
+async fn store_serves_despite_remaining_claims_and_other_messages() {
+    let test = "store_serves_despite_remaining_claims_and_other_messages";
     let Some(broker) = Mosquitto::start(test) else { return };
     timely(async {
         let mut listener = listener(&broker);

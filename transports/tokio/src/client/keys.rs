@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_tokens_are_found_soon_and_other_tokens_never() {
+    fn repeated_tokens_are_detected_within_few_pages() {
         let token = |number: usize| Bytes::from(number.to_string());
         for (start, period) in [(0, 1), (0, 2), (0, 7), (1, 1), (5, 3), (100, 1), (100, 64)] {
             let mut earlier = EarlierToken::default();

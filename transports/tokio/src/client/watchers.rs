@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn end_fits_into_a_full_queue() {
+    fn end_of_a_watch_fits_into_a_full_queue() {
         let mut watchers = Watchers::default();
         let watch = client().watch(Now::default(), KEY).expect("capacity");
         let mut started = watchers.join(watch, KEY).expect("capacity");

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn no_ending_is_a_suffix_of_another() {
+    fn endings_are_not_suffixes_of_each_other() {
         for (at, ending) in ENDINGS.iter().enumerate() {
             let hidden = ENDINGS
                 .iter()

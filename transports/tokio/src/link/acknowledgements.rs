@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_of_arrival_is_kept() {
+    fn acknowledgements_are_released_in_order_of_arrival() {
         let mut messages = Acknowledgements::default();
         for number in 1..=3 {
             let id = PacketId { id: number, qos: Qos::AtLeastOnce };

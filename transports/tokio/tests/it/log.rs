@@ -8,7 +8,7 @@ use crate::both;
 const SECRET: &str = "a secret value";
 
 #[tokio::test(start_paused = true)]
-async fn both_sides_log_requests_and_never_values() {
+async fn client_and_store_log_requests_without_values() {
     let log = Log::listen();
     let broker = Hub::new();
     let (_service, store) = both(&broker).await;

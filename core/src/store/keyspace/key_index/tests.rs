@@ -167,7 +167,7 @@ fn keys_inserted_in_order_fill_nodes_and_empty_nodes_are_removed() {
 }
 
 #[test]
-fn an_operation_reads_few_keys() {
+fn operation_on_the_index_reads_few_keys() {
     for prefix in [0, 40, 2_000] {
         let key = |number| [vec![b'p'; prefix], format!("{number:08}").into_bytes()].concat();
         let mut any = Numbers(3);
@@ -202,7 +202,7 @@ fn removing_an_absent_slot_changes_nothing() {
 }
 
 #[test]
-fn the_critical_bit_is_set_in_the_greater_key() {
+fn critical_bit_is_set_in_the_greater_key() {
     let keys: [&[u8]; 8] = [b"", b"\0", b"\0\0", b"\0a", b"a", b"a\0", b"a\xff", b"b"];
     for (at, less) in keys.iter().enumerate() {
         assert_eq!(CriticalBit::of(less, less), None);

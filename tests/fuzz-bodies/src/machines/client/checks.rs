@@ -5,7 +5,7 @@ use statestore_proto::message::{Request, RequestKind, WordCase};
 use statestore_proto::transport::{Correlation, Publish, Transmit};
 
 use super::{ClientRig, ID, Sent};
-use statestore_testkit::machines::ask::response_topic;
+use statestore_testkit::machines::request::response_topic;
 
 impl ClientRig {
     pub(super) fn poll_event(&mut self) -> bool {
@@ -31,7 +31,7 @@ impl ClientRig {
         self.sent.push(format!("{transmit:?}"));
         match &transmit {
             Transmit::Subscribe { filter, token } => {
-                self.asked.push((*token, **filter != *response_topic(ID)));
+                self.subscribes.push((*token, **filter != *response_topic(ID)));
             }
             Transmit::Publish(publish) => self.check_publish(publish),
             other => panic!("{other:?}"),
@@ -64,7 +64,8 @@ impl ClientRig {
     pub(super) fn step_down(&mut self) -> bool {
         let Some(server) = &mut self.server else { return false };
         if let Some(notifications) = server.next_suback(0).and_then(|token| {
-            let (_, notifications) = self.asked.iter().find(|(asked, _)| *asked == token)?;
+            let (_, notifications) =
+                self.subscribes.iter().find(|(subscribes, _)| *subscribes == token)?;
             Some(*notifications)
         }) {
             *(if notifications { &mut self.notifications } else { &mut self.responses }) = true;

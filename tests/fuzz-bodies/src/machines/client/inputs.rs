@@ -8,7 +8,7 @@ use statestore_proto::transport::Incoming;
 use super::super::store::{KEYS, PAYLOADS};
 use super::{ClientRig, ID, pick};
 use statestore_testkit::machines::Args;
-use statestore_testkit::machines::ask::response_topic;
+use statestore_testkit::machines::request::response_topic;
 
 const REPLIES: &[&[u8]] = &[
     b"+OK\r\n",
@@ -75,7 +75,7 @@ impl ClientRig {
     }
 
     /// A message unrelated to any request of this client.
-    pub(super) fn stranger(&mut self, [topic, payload, version, kind, _]: Args) {
+    pub(super) fn unrelated_message(&mut self, [topic, payload, version, kind, _]: Args) {
         let own = NotificationTopic::new(ID, b"never watched").expect("short").to_string();
         let other = NotificationTopic::new("other", b"a").expect("short").to_string();
         let topics = [response_topic(ID), own, other, "elsewhere".into(), String::new()];

@@ -1,5 +1,5 @@
-//! Compares what a store sends, and when, with its reference store: in order, and nothing before its record
-//! is durable.
+//! Compares the output of a store, and its time, with the reference store: the order is the same,
+//! and no output precedes its durable record.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,7 +7,7 @@ use statestore_proto::message::{Command, WordCase};
 use statestore_proto::store::{Batch, Durability, Record, Store};
 use statestore_proto::transport::{PublishToken, Qos, Transmit};
 
-use statestore_testkit::machines::ask::{Ask, Sent};
+use statestore_testkit::machines::request::{Sent, StoreRequest};
 use statestore_testkit::reference::Out;
 
 /// The stored state that a reply reveals.
@@ -23,7 +23,7 @@ pub(super) enum About {
 
 impl About {
     /// The state that the reply to this request reveals.
-    pub(super) fn of(ask: &Ask, case: WordCase) -> Self {
+    pub(super) fn of(ask: &StoreRequest, case: WordCase) -> Self {
         if ask.correlation.is_none() || ask.qos != Qos::AtLeastOnce {
             return Self::Nothing;
         }
@@ -61,8 +61,8 @@ impl Disk {
         Self { holds_reads, ..Self::default() }
     }
 
-    /// Takes the reference store's output for the last operation, persists the store's records, and checks
-    /// what the store sends.
+    /// Takes the output of the reference store for the last operation, persists the records of the
+    /// store, and checks its packets.
     ///
     /// # Panics
     /// If the store sends anything else, anything too early, or less than it could.
@@ -160,8 +160,8 @@ pub(crate) fn assert_same(
     numbers: &mut Vec<(u64, PublishToken)>,
 ) {
     let packet = |transmit: &Transmit| match transmit {
-        Transmit::Publish(publish) => (Sent::of(transmit), publish.token),
-        _ => (Sent::of(transmit), None),
+        Transmit::Publish(publish) => (Sent::from_transmit(transmit), publish.token),
+        _ => (Sent::from_transmit(transmit), None),
     };
     let sent = in_free_order(sent.iter().map(packet).collect());
     let expected = in_free_order(expected);

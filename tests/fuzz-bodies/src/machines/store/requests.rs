@@ -8,7 +8,7 @@ use statestore_proto::transport::Qos;
 
 use super::{CLIENTS, KEYS, PAYLOADS, SECRET, StoreOp};
 use statestore_testkit::machines::Args;
-use statestore_testkit::machines::ask::Ask;
+use statestore_testkit::machines::request::StoreRequest;
 
 /// Patterns of keys, one invalid and one not UTF-8.
 const PATTERNS: [&[u8]; 7] = [b"*", b"?", b"*o*", b"[a-b]", b"[", b"secret", b"\xff*"];
@@ -19,7 +19,7 @@ pub(super) fn request(
     [who, key, value, option, stamps]: Args,
     now: Now,
     number: u64,
-) -> Ask {
+) -> StoreRequest {
     let which = usize::from(key) % (KEYS.len() + 1);
     let key = KEYS.get(which).unwrap_or(&SECRET).as_bytes();
     let long = [b'v'; 40];
@@ -46,9 +46,9 @@ pub(super) fn request(
         StoreOp::Scan => {
             let pattern = PATTERNS[which % PATTERNS.len()];
             let token = (option & 7 == 0).then_some(value);
-            Ask::of_payload(client, number, Scan { pattern, token }.encode())
+            StoreRequest::with_payload(client, number, Scan { pattern, token }.encode())
         }
-        _ => Ask::new(client, number, &command),
+        _ => StoreRequest::new(client, number, &command),
     };
     let is_claimed = match op {
         StoreOp::Watch | StoreOp::Unwatch => option & 1 != 0,
@@ -94,7 +94,7 @@ pub(super) fn damaged([_, which, at, with, _]: Args) -> Bytes {
 }
 
 /// Changes a property of a request other than its payload.
-pub(super) fn spoil(ask: &mut Ask, flaw: u8, now: Now) {
+pub(super) fn spoil(ask: &mut StoreRequest, flaw: u8, now: Now) {
     let earlier = Instant::from_millis(now.instant.as_millis().saturating_sub(900));
     match flaw % 16 {
         0 => ask.response_topic = None,

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn stale_and_missing_tokens_are_found() {
+    fn stale_and_missing_tokens_are_detected() {
         let set = || Effect::Set(Vec::new());
         assert!(verdict(&[(set(), Some(0)), (set(), Some(5)), (set(), Some(5)), (set(), Some(7))]));
         assert!(!verdict(&[(set(), Some(5)), (set(), Some(4))]));

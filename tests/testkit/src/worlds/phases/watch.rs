@@ -13,7 +13,7 @@ use statestore_proto::transport::{
 };
 
 use super::super::SmallWorld;
-use crate::machines::ask::response_topic;
+use crate::machines::request::response_topic;
 
 const ID: &str = "watcher";
 const KEY: &[u8] = b"k";
@@ -150,10 +150,10 @@ impl WatchPhases {
     fn answer(&mut self, payload: &'static [u8]) {
         let Some(sent) = self.sent.take() else { return };
         let topic = response_topic(ID);
-        self.hand_over(&topic, payload, Some(sent.correlation.as_bytes()));
+        self.submit(&topic, payload, Some(sent.correlation.as_bytes()));
     }
 
-    fn hand_over(&mut self, topic: &str, payload: &[u8], correlation: Option<&[u8]>) {
+    fn submit(&mut self, topic: &str, payload: &[u8], correlation: Option<&[u8]>) {
         let payload = Bytes::copy_from_slice(payload);
         let version = format!("{}:{}:StateStore", EPOCH, self.version);
         let store = self.store.map(|store| format!("{store:016x}"));
@@ -171,7 +171,7 @@ impl WatchPhases {
         self.version += 1;
         let topic = NotificationTopic::new(ID, KEY).expect("short").to_string();
         let payload = Notification::Set(b"x".as_slice()).encode(Dialect::Deployed);
-        self.hand_over(&topic, &payload, None);
+        self.submit(&topic, &payload, None);
     }
 
     /// The event of a GET reply while changes are reported.

@@ -97,7 +97,7 @@ fn claim_far_ahead_of_the_clock_ends_no_store() {
 
 /// The stores take over from each other until one of them ends.
 #[test]
-fn one_of_two_stores_remains_after_a_claim_far_ahead() {
+fn one_of_two_stores_serves_after_a_claim_far_ahead() {
     for far in FAR {
         for clocks in [[NOW, NOW + 9], [NOW + 9, NOW], [NOW, NOW * 3], [NOW * 3, NOW]] {
             for first_finds in [None, Some(far)] {

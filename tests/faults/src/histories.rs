@@ -1,5 +1,5 @@
-//! One history: a store and its clients, whose connections lose, repeat and hold packets and are cut, while the store and
-//! clients are killed.
+//! One history: the connections between a store and its clients lose, repeat, delay and cut
+//! packets, while the store and clients are killed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,18 +16,19 @@ use tokio::time::{Instant, sleep};
 
 use crate::cluster::Form;
 use crate::load::Load;
+use crate::print_line;
 use crate::recorder::Recorder;
-use crate::run::{COMPLAINTS_MAX, calm, is_served, said, unanswered};
-use crate::say;
+use crate::run::{COMPLAINTS_MAX, is_served, output, settle, unanswered};
 use crate::store::Store;
 
 /// Time limit of a proxy to stop.
 const STOPS: Duration = Duration::from_secs(15);
 
-/// Faults of packets: tables of `statestore-tools proxy`, and their probability for each packet in millionths.
+/// Faults of packets: tables for `statestore-tools proxy`, and their probability for each packet in
+/// millionths.
 ///
-/// A packet that is lost takes its connection with it soon, since nothing else makes up for it over TCP; one of a notification,
-/// which is not requested again, at once.
+/// Over TCP, nothing recovers a lost packet, so the connection is soon cut after a loss. A lost
+/// notification is not requested again, so its connection is cut immediately.
 const FAULTS: [(&str, u64); 9] = [
     ("kind = \"drop\"\ntopic = \"statestore/#\"\ncut-after = \"300ms\"", 300),
     ("kind = \"drop\"\ntopic = \"clients/+/services/#\"\ncut-after = \"300ms\"", 300),
@@ -46,7 +47,7 @@ pub(crate) struct Settings {
     pub(crate) seed: u64,
     /// Duration of the faults.
     pub(crate) length: Duration,
-    /// True if the store keeps nothing when it is killed, which the checker has to find.
+    /// True if the store loses everything when it is killed, which the checker must detect.
     pub(crate) forgets: bool,
     pub(crate) logs: bool,
 }
@@ -60,22 +61,22 @@ pub(crate) struct Report {
     pub(crate) complaints: Vec<String>,
 }
 
-/// A store, and what is between it and its clients.
+/// A store, with the proxies between it and its clients.
 struct Site {
-    /// Only the store.
+    /// Contains only the store.
     stores: Vec<Store>,
     proxies: Vec<Store>,
     /// Port that clients connect to.
     port: Port,
     directory: PathBuf,
-    /// The store's own broker, without anything in between.
+    /// Port of the broker, without a proxy.
     direct: u16,
     _broker: Option<Mosquitto>,
     _ports: Vec<Port>,
 }
 
 impl Site {
-    /// `None`, with a line that says so, where mosquitto is not installed.
+    /// Starts everything. Prints a note and returns `None` if mosquitto is not installed.
     fn start(
         program: &Path,
         tools: &Path,
@@ -83,7 +84,7 @@ impl Site {
         rng: &mut Rng,
     ) -> Result<Option<Self>, String> {
         let Settings { form, seed, length, forgets, .. } = settings;
-        let name = format!("statestore-torn-{}-{seed}", std::process::id());
+        let name = format!("statestore-histories-{}-{seed}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
         fs::create_dir_all(&directory).map_err(failed)?;
@@ -116,8 +117,8 @@ impl Site {
         let (port, behind) = (Port::free(), Port::free());
         let mut proxies = Vec::new();
         let mut broker = None;
-        let direct = if form == Form::Beside {
-            let Some(mosquitto) = Mosquitto::start("torn") else { return Ok(None) };
+        let direct = if form == Form::External {
+            let Some(mosquitto) = Mosquitto::start("histories") else { return Ok(None) };
             let direct = mosquitto.port();
             proxies.push(proxy(&behind, direct)?);
             arguments.extend(["--broker".to_owned()]);
@@ -148,13 +149,13 @@ impl Site {
         store.restart()
     }
 
-    /// Ends the proxies, which say what they have done.
+    /// Ends the proxies, and parses the numbers of faults from their output.
     async fn faults(&mut self) -> Result<BTreeMap<String, u64>, String> {
         let mut faults = BTreeMap::new();
         for proxy in &mut self.proxies {
             proxy.signal(Signal::TERM);
             proxy.wait(STOPS).await?;
-            for line in proxy.said() {
+            for line in proxy.output() {
                 let Some(rest) = line.text.strip_prefix("faults: ") else { continue };
                 for (name, count) in rest.split(", ").filter_map(|each| each.split_once(' ')) {
                     *faults.entry(name.to_owned()).or_default() += count.parse().unwrap_or(0);
@@ -172,7 +173,7 @@ impl Drop for Site {
     }
 }
 
-/// The configuration of the proxy.
+/// The configuration of a proxy.
 fn file(length: Duration, rng: &mut Rng) -> String {
     let mut text = String::new();
     for (fault, millionths) in FAULTS {
@@ -186,7 +187,7 @@ fn file(length: Duration, rng: &mut Rng) -> String {
     text
 }
 
-/// Does it; `None` where mosquitto is missing, which is said.
+/// Runs one history. Prints a note and returns `None` if mosquitto is missing.
 pub(crate) async fn run(
     program: &Path,
     tools: &Path,
@@ -202,20 +203,20 @@ pub(crate) async fn run(
     let mut complaints: Vec<String> = ended.err().into_iter().collect();
     complaints.extend(load.stop().await.err());
     let reader = Options::new("reader", "127.0.0.1", site.direct);
-    complaints.extend(calm(reader, &load, &recorder).await);
+    complaints.extend(settle(reader, &load, &recorder).await);
     let mut faults = site.faults().await?;
     faults.append(&mut kills);
     for store in &mut site.stores {
         if let Some(status) = store.ended() {
-            complaints.push(format!("the store has ended by itself: {status}"));
+            complaints.push(format!("the store has ended: {status}"));
         }
-        let panics = store.said().into_iter().filter(|line| line.text.contains("panicked"));
+        let panics = store.output().into_iter().filter(|line| line.text.contains("panicked"));
         complaints.extend(panics.map(|line| line.text));
     }
     complaints.extend(recorder.check());
     if settings.logs || (!complaints.is_empty() && !settings.forgets) {
-        say(said(&site.stores, begun));
-        say(said(&site.proxies, begun));
+        print_line(output(&site.stores, begun));
+        print_line(output(&site.proxies, begun));
     }
     complaints.truncate(COMPLAINTS_MAX);
     Ok(Some(recorder.with_history(|history| Report {
@@ -226,7 +227,7 @@ pub(crate) async fn run(
     })))
 }
 
-/// Kills the store and clients, in turns, until the time is over.
+/// Kills the store and clients in turns, until the time is over.
 async fn kill(
     site: &mut Site,
     load: &mut Load,
@@ -235,7 +236,7 @@ async fn kill(
     kills: &mut BTreeMap<String, u64>,
     rng: &mut Rng,
 ) -> Result<(), String> {
-    // A proxy that is slow to start is no fault.
+    // Proxies may need time to start.
     is_served(recorder, recorder.now()).await?;
     let begun = Instant::now();
     let mut is_stores_turn = true;

@@ -11,7 +11,7 @@ use statestore_proto::transport::{Correlation, Delivery, Incoming, Qos, Transmit
 
 /// Every field of a request that a store may read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct StoreRequest {
     /// The verified sender; if `None`, the client id is unverified.
     pub verified: Option<String>,
     /// Owner of the verified sender's keys and registrations, if it is not its client id.
@@ -48,16 +48,16 @@ pub struct Ask {
     pub delivery: Option<u64>,
 }
 
-impl Ask {
+impl StoreRequest {
     /// A valid request, as sent by a client of an embedded broker, with `__ts` near the Unix epoch.
     #[must_use]
     pub fn new(client: &str, number: u64, command: &Command<&[u8]>) -> Self {
-        Self::of_payload(client, number, command.encode())
+        Self::with_payload(client, number, command.encode())
     }
 
     /// A request with any payload.
     #[must_use]
-    pub fn of_payload(client: &str, number: u64, payload: Vec<u8>) -> Self {
+    pub fn with_payload(client: &str, number: u64, payload: Vec<u8>) -> Self {
         Self {
             verified: Some(client.into()),
             owner: None,
@@ -81,7 +81,7 @@ impl Ask {
 
     /// A request from a message of the broker, with a verified sender.
     #[must_use]
-    pub fn of_message(message: &Message) -> Self {
+    pub fn from_message(message: &Message) -> Self {
         let find = |name: &str| {
             let mut all = message.user_properties.iter();
             all.find(|(other, _)| *other == name).map(|(_, value)| value.clone())
@@ -111,7 +111,7 @@ impl Ask {
     ///
     /// # Panics
     /// If a refused or dropped request has no explanation.
-    pub fn hand_to(&self, now: Now, store: &mut Store) -> Handled<'_> {
+    pub fn submit_to(&self, now: Now, store: &mut Store) -> Handled<'_> {
         let handled = store.handle_publish(now, &self.incoming());
         check_explanation(&handled);
         handled
@@ -208,7 +208,7 @@ impl Sent {
     /// # Panics
     /// If the user properties are not exactly those that the protocol requires.
     #[must_use]
-    pub fn of(transmit: &Transmit) -> Self {
+    pub fn from_transmit(transmit: &Transmit) -> Self {
         let publish = match transmit {
             Transmit::Publish(publish) => publish,
             Transmit::Acknowledge(delivery) => return Self::Acknowledge(delivery.0),
@@ -247,6 +247,8 @@ impl Sent {
     /// Polls all packets that a store can send now.
     #[must_use]
     pub fn drain(store: &mut Store) -> Vec<Self> {
-        std::iter::from_fn(|| store.poll_transmit()).map(|transmit| Self::of(&transmit)).collect()
+        std::iter::from_fn(|| store.poll_transmit())
+            .map(|transmit| Self::from_transmit(&transmit))
+            .collect()
     }
 }

@@ -1,5 +1,4 @@
-//! The conformance kit where our own tests need it: over the loopback, and with a store that must
-//! pass.
+//! The conformance suite over the loopback, for tests of this project's own store.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use statestore_loopback::{Hub, Message, RawClient};
 use statestore_mqtt::topic;
 use statestore_proto::transport::{Correlation, Qos};
-use statestore_verify::wire::{self, Connection, Lost, Pending, Place};
+use statestore_verify::wire::{self, Connection, Connector, Lost, Pending};
 use statestore_verify::{CASES, Case, CaseReport, Report, Run, Settings, Verdict};
 
-/// The cases in which a store differs that is no part of its broker: it cannot see that a request
-/// came at QoS 2, have a client disconnected, know that one has gone, or notice one that does not
-/// subscribe.
-pub const BESIDE: [&str; 5] = [
+/// The cases in which a store with an external broker differs. It cannot see that a request had
+/// QoS 2, disconnect a client, detect the end of a connection, or reach a client without a
+/// subscription.
+pub const EXTERNAL_BROKER: [&str; 5] = [
     "request/qos-2",
     "request/reserved-response",
     "request/topic-as-response",
@@ -21,13 +20,13 @@ pub const BESIDE: [&str; 5] = [
     "watch/ends",
 ];
 
-/// Changes messages on their way.
+/// Changes messages in transit.
 pub type Interceptor = Box<dyn FnMut(&mut Message) + Send>;
 
 /// The client id of the store.
 const STORE: &str = "statestore";
 
-/// A broker in this process, and an interceptor that changes what clients send and what they
+/// A broker in this process, with an interceptor that changes what clients send and what they
 /// receive from the store.
 #[derive(Clone)]
 pub struct Loopback {
@@ -36,7 +35,7 @@ pub struct Loopback {
 }
 
 impl Loopback {
-    /// Uses this broker.
+    /// Connects clients to this broker.
     #[must_use]
     pub fn new(hub: Hub, interceptor: Option<Interceptor>) -> Self {
         Self { hub, interceptor: interceptor.map(|interceptor| Arc::new(Mutex::new(interceptor))) }
@@ -51,7 +50,7 @@ impl Loopback {
     }
 }
 
-impl Place for Loopback {
+impl Connector for Loopback {
     fn connect<'a>(&'a self, client_id: &'a str) -> Pending<'a, Box<dyn Connection>> {
         Box::pin(async move {
             let client = self.hub.raw_client(client_id).map_err(Lost::because)?;
@@ -117,7 +116,7 @@ impl Connection for Client {
             };
             self.loopback.intercept(&mut message);
             self.client.publish(message);
-            // Others are to have their turn.
+            // The store needs a turn to respond.
             tokio::task::yield_now().await;
             Ok(0)
         })
@@ -152,24 +151,24 @@ impl Connection for Client {
     }
 }
 
-/// Runs every case, each row of the vectors too.
+/// Runs every case with every row of the vectors.
 ///
 /// # Panics
-/// When no store answers.
-pub async fn every_case(place: Arc<dyn Place>) -> Report {
-    let mut run = Run::start(place, thorough("verify")).await.expect("a store");
+/// If no store responds.
+pub async fn every_case(connector: Arc<dyn Connector>) -> Report {
+    let mut run = Run::start(connector, thorough("verify")).await.expect("a store");
     for case in CASES {
         run.case(case).await;
     }
     run.finish().await
 }
 
-/// Runs these cases and no others.
+/// Runs only these cases.
 ///
 /// # Panics
-/// When no store answers.
-pub async fn some_cases(place: Arc<dyn Place>, cases: &[&'static Case]) -> Report {
-    let mut run = Run::start(place, thorough("verify")).await.expect("a store");
+/// If no store responds.
+pub async fn some_cases(connector: Arc<dyn Connector>, cases: &[&'static Case]) -> Report {
+    let mut run = Run::start(connector, thorough("verify")).await.expect("a store");
     for case in cases {
         run.case(case).await;
     }
@@ -180,14 +179,13 @@ fn thorough(run: &str) -> Settings {
     Settings { is_thorough: true, ..Settings::new(run) }
 }
 
-/// Asserts that no rule is broken, no key is left, and that the store differs in these cases and no
-/// others: where it is no part of its broker there are things it cannot know.
+/// Asserts that the store breaks no rule, leaves no key, and differs in exactly these cases.
 ///
 /// # Panics
-/// When it is otherwise.
+/// If the report differs.
 #[track_caller]
-pub fn assert_ours(report: &Report, differs: &[&str]) {
-    let is_as_expected = |case: &&CaseReport| {
+pub fn assert_conformant(report: &Report, differs: &[&str]) {
+    let is_unexpected = |case: &&CaseReport| {
         let expected = match differs.contains(&case.case.name) {
             true => Verdict::Differs,
             false => Verdict::Pass,
@@ -195,7 +193,7 @@ pub fn assert_ours(report: &Report, differs: &[&str]) {
         case.verdict != expected
     };
     let mut text = String::new();
-    for case in report.cases.iter().filter(is_as_expected) {
+    for case in report.cases.iter().filter(is_unexpected) {
         let _ = writeln!(text, "{}: {:?} {:#?}", case.case.name, case.verdict, case.findings);
     }
     assert!(text.is_empty(), "{text}");

@@ -8,13 +8,13 @@ use crate::honest::Account;
 /// Factor by which the slowest hundredth of requests may be slower than without an attack.
 const RATIO_MAX: u32 = 3;
 
-/// Below this a latency says what the system's scheduler does and not what the store does.
+/// Shorter latencies depend on the scheduler of the system, not on the store.
 const FLOOR: Duration = Duration::from_millis(4);
 
 /// Time limit of a request if ratios are not compared.
 const ABSOLUTE_MAX: Duration = Duration::from_secs(2);
 
-/// Of so many other clients that connect, one may fail.
+/// One failure is allowed for this number of connections of other clients.
 const NEWCOMERS_PER_FAILURE: usize = 20;
 
 /// Criteria for a run of one attack.
@@ -28,7 +28,7 @@ pub(crate) struct Rule {
     pub(crate) may_be_lost: bool,
 }
 
-/// Latencies of the middle, of the slowest hundredth, and the longest.
+/// Median, 99th percentile and maximum of latencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Latency {
     pub(crate) p50: Duration,
@@ -71,12 +71,12 @@ impl Complaints {
     }
 }
 
-/// Judges memory in bytes, where it is known, and what the honest client found.
-pub(crate) fn judge(
+/// Judges the memory in bytes, if it is known, and the observations of the honest client.
+pub(crate) fn evaluate(
     rule: Rule,
     memory: Option<(usize, usize)>,
     account: &Account,
-    (alone, beside): (Latency, Latency),
+    (alone, attacked): (Latency, Latency),
 ) -> Complaints {
     let mut complaints = Complaints::default();
     let hard = &mut complaints.hard;
@@ -93,17 +93,17 @@ pub(crate) fn judge(
     if failed * NEWCOMERS_PER_FAILURE > connected {
         hard.push(format!("{failed} of {connected} other clients could not connect"));
     }
-    if account.took.is_empty() || beside == Latency::default() {
-        hard.push("the honest client asked for nothing".into());
+    if account.took.is_empty() || attacked == Latency::default() {
+        hard.push("the honest client sent no request".into());
     }
     let timing = &mut complaints.timing;
     let limit = RATIO_MAX * alone.p99.max(FLOOR);
-    if rule.ratio && beside.p99 > limit {
-        timing.push(format!("p99 {:.1?} beside it, {limit:.1?} at most", beside.p99));
+    if rule.ratio && attacked.p99 > limit {
+        timing.push(format!("p99 {:.1?} under attack, {limit:.1?} at most", attacked.p99));
     }
     let limit = ABSOLUTE_MAX + rule.stopped;
-    if beside.max > limit {
-        timing.push(format!("a request took {:.1?}, {limit:.1?} at most", beside.max));
+    if attacked.max > limit {
+        timing.push(format!("a request took {:.1?}, {limit:.1?} at most", attacked.max));
     }
     complaints
 }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_of_sorted_latencies() {
+    fn percentiles_are_computed_from_sorted_latencies() {
         let latency = Latency::of((1..=1_000).rev().map(ms));
         assert_eq!(latency, Latency { p50: ms(501), p99: ms(991), max: ms(1_000) });
         assert_eq!(Latency::of([ms(7)].into_iter()), steady(ms(7)));
@@ -138,38 +138,38 @@ mod tests {
     }
 
     #[test]
-    fn a_run_within_the_rule_has_no_violations() {
-        let found = judge(RULE, Some((9, 9)), &account(), (steady(ms(10)), steady(ms(30))));
+    fn run_within_the_limits_has_no_violations() {
+        let found = evaluate(RULE, Some((9, 9)), &account(), (steady(ms(10)), steady(ms(30))));
         assert_eq!(found, Complaints::default());
     }
 
     #[test]
     fn failures_and_losses_are_hard_violations() {
         let latencies = (steady(ms(1)), steady(ms(1)));
-        assert_eq!(judge(RULE, Some((10, 9)), &account(), latencies).hard.len(), 1);
-        let failed = Account { failures: vec!["it fails".into()], ..account() };
-        assert_eq!(judge(RULE, None, &failed, latencies).hard.len(), 1);
+        assert_eq!(evaluate(RULE, Some((10, 9)), &account(), latencies).hard.len(), 1);
+        let failed = Account { failures: vec!["a failure".into()], ..account() };
+        assert_eq!(evaluate(RULE, None, &failed, latencies).hard.len(), 1);
         let lost = Account { lost: vec!["taken over".into()], ..account() };
-        assert_eq!(judge(RULE, None, &lost, latencies).hard.len(), 1);
+        assert_eq!(evaluate(RULE, None, &lost, latencies).hard.len(), 1);
         let lenient = Rule { may_be_lost: true, ..RULE };
-        assert!(judge(lenient, None, &lost, latencies).is_empty());
-        assert_eq!(judge(lenient, None, &failed, latencies).hard.len(), 1);
-        let deaf = Account { watch: Some("it hears nothing".into()), ..account() };
-        assert_eq!(judge(lenient, None, &deaf, latencies).hard.len(), 1);
+        assert!(evaluate(lenient, None, &lost, latencies).is_empty());
+        assert_eq!(evaluate(lenient, None, &failed, latencies).hard.len(), 1);
+        let unread = Account { watch: Some("no notification".into()), ..account() };
+        assert_eq!(evaluate(lenient, None, &unread, latencies).hard.len(), 1);
         let idle = Account { took: Vec::new(), ..account() };
-        assert_eq!(judge(RULE, None, &idle, latencies).hard.len(), 1);
+        assert_eq!(evaluate(RULE, None, &idle, latencies).hard.len(), 1);
         let crowded = Account { newcomers: (19, 1), ..account() };
-        assert_eq!(judge(RULE, None, &crowded, latencies).hard.len(), 1);
+        assert_eq!(evaluate(RULE, None, &crowded, latencies).hard.len(), 1);
     }
 
     #[test]
     fn slow_requests_are_violations_of_timing() {
-        let found = judge(RULE, None, &account(), (steady(ms(10)), steady(ms(31))));
+        let found = evaluate(RULE, None, &account(), (steady(ms(10)), steady(ms(31))));
         assert_eq!((found.hard.len(), found.timing.len()), (0, 1));
         let quick = Rule { ratio: false, ..RULE };
         let hung = Latency { max: ms(2_001), ..steady(ms(31)) };
-        assert_eq!(judge(quick, None, &account(), (steady(ms(10)), hung)).timing.len(), 1);
+        assert_eq!(evaluate(quick, None, &account(), (steady(ms(10)), hung)).timing.len(), 1);
         let stopped = Rule { stopped: ms(3_000), ..quick };
-        assert!(judge(stopped, None, &account(), (steady(ms(10)), hung)).is_empty());
+        assert!(evaluate(stopped, None, &account(), (steady(ms(10)), hung)).is_empty());
     }
 }

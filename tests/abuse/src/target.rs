@@ -15,15 +15,15 @@ pub(crate) trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
 
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     /// User name and password.
     pub(crate) login: Option<(String, String)>,
     pub(crate) tls: Option<Arc<ClientConfig>>,
 }
 
-impl Place {
-    /// A connection whose reads and writes fail after `patience`, and its socket.
+impl Target {
+    /// Opens a connection whose reads and writes fail after `patience`. Returns it with its socket.
     pub(crate) fn open(&self, patience: Duration) -> io::Result<(Box<dyn Stream>, TcpStream)> {
         let socket = TcpStream::connect_timeout(&self.address, patience)?;
         socket.set_nodelay(true)?;

@@ -1,4 +1,4 @@
-//! What `mqttbytes` has read, in our words.
+//! Packets of `mqttbytes`, converted to the types of `statestore-mqtt`.
 
 use std::num::NonZeroU16;
 
@@ -19,37 +19,43 @@ pub(super) fn show(packet: &v5::Packet) -> String {
         v5::Packet::Publish(publish) => show_sorted(&Packet::Publish(read_publish(publish))),
         v5::Packet::PubAck(ack) => {
             let properties = ack.properties.as_ref();
-            let told = properties.map(|all| told(&all.reason_string, &all.user_properties));
-            show_sorted(&Packet::PubAck(read_ack(ack.pkid, ack.reason as u8, told)))
+            let listed = properties
+                .map(|all| acknowledgement_properties(&all.reason_string, &all.user_properties));
+            show_sorted(&Packet::PubAck(read_ack(ack.pkid, ack.reason as u8, listed)))
         }
         v5::Packet::PubRec(ack) => {
             let properties = ack.properties.as_ref();
-            let told = properties.map(|all| told(&all.reason_string, &all.user_properties));
-            show_sorted(&Packet::PubRec(read_ack(ack.pkid, ack.reason as u8, told)))
+            let listed = properties
+                .map(|all| acknowledgement_properties(&all.reason_string, &all.user_properties));
+            show_sorted(&Packet::PubRec(read_ack(ack.pkid, ack.reason as u8, listed)))
         }
         v5::Packet::PubRel(ack) => {
             let properties = ack.properties.as_ref();
-            let told = properties.map(|all| told(&all.reason_string, &all.user_properties));
-            show_sorted(&Packet::PubRel(read_ack(ack.pkid, ack.reason as u8, told)))
+            let listed = properties
+                .map(|all| acknowledgement_properties(&all.reason_string, &all.user_properties));
+            show_sorted(&Packet::PubRel(read_ack(ack.pkid, ack.reason as u8, listed)))
         }
         v5::Packet::PubComp(ack) => {
             let properties = ack.properties.as_ref();
-            let told = properties.map(|all| told(&all.reason_string, &all.user_properties));
-            show_sorted(&Packet::PubComp(read_ack(ack.pkid, ack.reason as u8, told)))
+            let listed = properties
+                .map(|all| acknowledgement_properties(&all.reason_string, &all.user_properties));
+            show_sorted(&Packet::PubComp(read_ack(ack.pkid, ack.reason as u8, listed)))
         }
         v5::Packet::Subscribe(subscribe) => show_subscribe(subscribe),
         v5::Packet::SubAck(ack) => {
             let properties = ack.properties.as_ref();
-            let told = properties.map(|all| told(&all.reason_string, &all.user_properties));
+            let listed = properties
+                .map(|all| acknowledgement_properties(&all.reason_string, &all.user_properties));
             let reasons: Vec<u8> = ack.return_codes.iter().map(|code| *code as u8).collect();
-            show_sorted(&Packet::SubAck(read_acks(ack.pkid, &reasons, told)))
+            show_sorted(&Packet::SubAck(read_acks(ack.pkid, &reasons, listed)))
         }
-        v5::Packet::Unsubscribe(_) => panic!("none is given to them"),
+        v5::Packet::Unsubscribe(_) => panic!("not compared"),
         v5::Packet::UnsubAck(ack) => {
             let properties = ack.properties.as_ref();
-            let told = properties.map(|all| told(&all.reason_string, &all.user_properties));
+            let listed = properties
+                .map(|all| acknowledgement_properties(&all.reason_string, &all.user_properties));
             let reasons: Vec<u8> = ack.reasons.iter().map(|code| *code as u8).collect();
-            show_sorted(&Packet::UnsubAck(read_acks(ack.pkid, &reasons, told)))
+            show_sorted(&Packet::UnsubAck(read_acks(ack.pkid, &reasons, listed)))
         }
         v5::Packet::PingReq => show_sorted(&Packet::<Listed<'_>>::PingReq),
         v5::Packet::PingResp => show_sorted(&Packet::<Listed<'_>>::PingResp),
@@ -67,8 +73,9 @@ pub(super) fn show(packet: &v5::Packet) -> String {
     }
 }
 
-/// Returns whether they have met a subscription identifier, and may have lost count.
-pub(super) fn may_be_lost(packet: &v5::Packet) -> bool {
+/// Returns whether the packet has a subscription identifier, after which they may misread
+/// properties.
+pub(super) fn may_be_misread(packet: &v5::Packet) -> bool {
     match packet {
         v5::Packet::Publish(publish) => publish
             .properties
@@ -81,7 +88,7 @@ pub(super) fn may_be_lost(packet: &v5::Packet) -> bool {
     }
 }
 
-/// Properties as they are found.
+/// Properties in the order of their fields.
 #[derive(Default)]
 struct List<'a>(Vec<P<'a>>);
 
@@ -95,8 +102,11 @@ impl<'a> List<'a> {
     }
 }
 
-/// What every acknowledgement may say.
-fn told<'a>(reason: &'a Option<String>, users: &'a [(String, String)]) -> Listed<'a> {
+/// The properties that every acknowledgement may have.
+fn acknowledgement_properties<'a>(
+    reason: &'a Option<String>,
+    users: &'a [(String, String)],
+) -> Listed<'a> {
     let mut all = List::default();
     all.extend(reason.as_deref(), P::ReasonString);
     all.users(users);
@@ -119,12 +129,12 @@ fn read_id(id: u16) -> NonZeroU16 {
     NonZeroU16::new(id).expect("we refuse zero")
 }
 
-fn read_ack(id: u16, reason: u8, told: Option<Listed<'_>>) -> Ack<Listed<'_>> {
-    Ack { id: read_id(id), reason: Reason(reason), properties: told.unwrap_or_default() }
+fn read_ack(id: u16, reason: u8, listed: Option<Listed<'_>>) -> Ack<Listed<'_>> {
+    Ack { id: read_id(id), reason: Reason(reason), properties: listed.unwrap_or_default() }
 }
 
-fn read_acks<'a>(id: u16, reasons: &'a [u8], told: Option<Listed<'a>>) -> Acks<'a, Listed<'a>> {
-    Acks { id: read_id(id), properties: told.unwrap_or_default(), reasons }
+fn read_acks<'a>(id: u16, reasons: &'a [u8], listed: Option<Listed<'a>>) -> Acks<'a, Listed<'a>> {
+    Acks { id: read_id(id), properties: listed.unwrap_or_default(), reasons }
 }
 
 fn read_connect(connect: &v5::Connect) -> Connect<'_, Listed<'_>> {

@@ -1,56 +1,56 @@
-//! Requests, spelled out byte by byte: nothing here knows the implementation that is tried.
+//! Requests, built byte by byte and independent of any implementation.
 
 use std::fmt::Write as _;
 
-/// The topic of requests.
+/// Topic of requests.
 pub(crate) const REQUEST: &str =
     "statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke";
 
-/// What every notification topic begins with, and no response topic may.
+/// Prefix of every notification topic. No response topic may begin with it.
 pub(crate) const RESERVED: &str = "clients/statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8";
 
-/// Which of the two clients of a run.
+/// One of the two clients of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     A,
     B,
 }
 
-/// The two forms of the protocol: that of the public page, and that of the deployed clients.
+/// The two forms of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// Of the public protocol page.
-    Page,
-    /// Of the deployed clients, which say so with `__protVer`.
+    /// The form of the public specification.
+    Spec,
+    /// The form of the deployed clients, which send `__protVer`.
     Deployed,
 }
 
 impl Dialect {
-    pub(crate) const BOTH: [Self; 2] = [Self::Page, Self::Deployed];
+    pub(crate) const BOTH: [Self; 2] = [Self::Spec, Self::Deployed];
 
     pub(crate) const fn not_applied(self) -> &'static [u8] {
         match self {
-            Self::Page => b"-1\r\n",
+            Self::Spec => b"-1\r\n",
             Self::Deployed => b":-1\r\n",
         }
     }
 
     pub(crate) const fn deleted(self) -> &'static [u8] {
         match self {
-            Self::Page => b"*2\r\n$6\r\nNOTIFY\r\n$3\r\nDEL\r\n",
+            Self::Spec => b"*2\r\n$6\r\nNOTIFY\r\n$3\r\nDEL\r\n",
             Self::Deployed => b"*2\r\n$6\r\nNOTIFY\r\n$6\r\nDELETE\r\n",
         }
     }
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::Page => "page",
+            Self::Spec => "spec",
             Self::Deployed => "deployed",
         }
     }
 }
 
-/// A part of a request that is as in any other, another, or not there.
+/// A part of a request: the usual value, another value, or absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part<T> {
     Usual,
@@ -58,30 +58,30 @@ pub(crate) enum Part<T> {
     None,
 }
 
-/// A request, and everything that can be wrong with it.
+/// A request, which may be invalid on purpose.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct Request {
     pub(crate) by: By,
     pub(crate) payload: Vec<u8>,
-    /// What it may write.
+    /// The key that the request may write.
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) dialect: Dialect,
-    /// `__ts`: the time of day.
+    /// `__ts`; usually the current time.
     pub(crate) timestamp: Part<String>,
     /// `__ft`
     pub(crate) token: Option<String>,
     pub(crate) qos: u8,
     pub(crate) response_topic: Part<String>,
-    /// 16 bytes that no other request of the run has.
+    /// Correlation data; usually 16 bytes that are unique in the run.
     pub(crate) correlation: Part<Vec<u8>>,
     pub(crate) expiry: Option<u32>,
-    /// User properties beside those above.
+    /// Further user properties.
     pub(crate) properties: Vec<(String, String)>,
 }
 
-impl Ask {
-    /// As deployed clients ask, by A.
-    pub(crate) fn of(words: &[&[u8]]) -> Self {
+impl Request {
+    /// Builds a request from client A in the deployed dialect.
+    pub(crate) fn from_words(words: &[&[u8]]) -> Self {
         let key = match words {
             [verb, key, ..] if *verb == b"SET" && !key.is_empty() => Some(key.to_vec()),
             _ => None,
@@ -145,7 +145,7 @@ impl Ask {
         self
     }
 
-    pub(crate) fn answered_on(mut self, topic: impl Into<String>) -> Self {
+    pub(crate) fn response_topic(mut self, topic: impl Into<String>) -> Self {
         self.response_topic = Part::Other(topic.into());
         self
     }
@@ -161,16 +161,16 @@ impl Ask {
     }
 }
 
-/// A request of these words, as deployed clients ask, by A.
-macro_rules! ask {
+/// Builds a request with these words from client A, in the deployed dialect.
+macro_rules! request {
     ($($word:expr),+ $(,)?) => {
-        $crate::ask::Ask::of(&[$(AsRef::<[u8]>::as_ref(&$word)),+])
+        $crate::request::Request::from_words(&[$(AsRef::<[u8]>::as_ref(&$word)),+])
     };
 }
 
-pub(crate) use ask;
+pub(crate) use request;
 
-/// An array of blob strings.
+/// Encodes an array of blob strings.
 pub(crate) fn array(words: &[&[u8]]) -> Vec<u8> {
     let mut payload = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -179,7 +179,7 @@ pub(crate) fn array(words: &[&[u8]]) -> Vec<u8> {
     payload
 }
 
-/// A blob string, which is also a reply with a value.
+/// Encodes a blob string. A reply with a value has the same form.
 pub(crate) fn blob(word: &[u8]) -> Vec<u8> {
     let mut payload = format!("${}\r\n", word.len()).into_bytes();
     payload.extend(word);
@@ -187,7 +187,8 @@ pub(crate) fn blob(word: &[u8]) -> Vec<u8> {
     payload
 }
 
-/// A line that begins with `kind`: its digits, their value, and what follows it.
+/// Parses a header line of the type `kind`: returns its digits, their value, and the remaining
+/// bytes.
 pub(crate) fn header(bytes: &[u8], kind: u8) -> Option<(&[u8], usize, &[u8])> {
     let rest = bytes.strip_prefix(&[kind])?;
     let end = rest.windows(2).position(|two| two == b"\r\n")?;
@@ -197,7 +198,7 @@ pub(crate) fn header(bytes: &[u8], kind: u8) -> Option<(&[u8], usize, &[u8])> {
     Some((digits, value, line_end.get(2..)?))
 }
 
-/// A notification of a SET.
+/// The notification of a SET.
 pub(crate) fn notify_set(value: &[u8]) -> Vec<u8> {
     array(&[b"NOTIFY", b"SET", b"VALUE", value])
 }
@@ -207,13 +208,13 @@ pub(crate) fn response_topic(client_id: &str) -> String {
     format!("clients/{client_id}/services/statestore/_any_/command/invoke/response")
 }
 
-/// The topic of the notifications for a client and a key; for all keys without one.
+/// The topic of notifications for a client and a key; without a key, a filter for all keys.
 pub(crate) fn notification_topic(client_id: &str, key: Option<&[u8]>) -> String {
     let key = key.map_or_else(|| "+".to_owned(), hex::encode_upper);
     format!("{RESERVED}/{}/command/notify/{key}", hex::encode_upper(client_id))
 }
 
-/// Bytes as text on one line, cut short.
+/// Formats bytes as text on one line, truncated to 120 bytes.
 pub(crate) fn show(bytes: &[u8]) -> String {
     const SHOWN: usize = 120;
     if bytes.is_empty() {

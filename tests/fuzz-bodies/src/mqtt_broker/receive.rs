@@ -1,4 +1,4 @@
-//! What comes to a client: whether it was for it, and how it is answered.
+//! Packets that arrive at a client: checks of their content, and acknowledgements.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU16;
@@ -11,21 +11,21 @@ use statestore_mqtt::{Qos, Reason};
 
 use super::naive::{self, Expected, Flight};
 use super::run::{Run, set_must};
-use super::wire::{self, Heard};
+use super::wire::{self, Received};
 
 impl Run {
-    /// Reads what a connection has, in so many pieces at most.
-    pub(super) fn read(&mut self, at: usize, pieces: usize) -> Vec<Heard> {
+    /// Reads the output of a connection, at most this many pieces.
+    pub(super) fn read(&mut self, at: usize, pieces: usize) -> Vec<Received> {
         let Some(id) = self.slots[at].as_ref().map(|slot| slot.id) else { return Vec::new() };
         let mut all = Vec::new();
         for _ in 0..pieces {
             let mut out = BytesMut::new();
             let output = self.broker.poll_output(self.now, id, &mut out);
-            assert!(output != Output::More || !out.is_empty(), "more, and nothing of it");
+            assert!(output != Output::More || !out.is_empty(), "more output, but no bytes");
             let slot = self.slots[at].as_mut().expect("still there");
-            let heard = slot.ear.hear(&out);
-            for one in heard {
-                self.hear(at, &one);
+            let received = slot.reader.read(&out);
+            for one in received {
+                self.check_packet(at, &one);
                 all.push(one);
             }
             if output == Output::More {
@@ -35,7 +35,7 @@ impl Run {
             self.ready.remove(&id);
             if output == Output::Close {
                 if let Some(slot) = &self.slots[at] {
-                    slot.ear.end();
+                    slot.reader.end();
                 }
                 assert!(self.broker.is_closing(id));
             }
@@ -44,36 +44,38 @@ impl Run {
         all
     }
 
-    /// Checks one packet that a connection was sent.
-    fn hear(&mut self, at: usize, heard: &Heard) {
+    /// Checks one packet that a connection received.
+    fn check_packet(&mut self, at: usize, received: &Received) {
         let Some(slot) = &mut self.slots[at] else { return };
-        if slot.is_wild {
+        if slot.is_unchecked {
             return;
         }
         let Some(name) = slot.name else { return };
-        match heard {
-            Heard::ConnAck(present, Reason::SUCCESS) => self.connected(at, *present),
-            Heard::Publish(publish) => {
-                slot.to_do.push_back(heard.clone());
-                let receive_maximum = slot.hello.map_or(0, |hello| hello.receive_maximum);
-                self.hear_publish(name, publish, receive_maximum);
+        match received {
+            Received::ConnAck(present, Reason::SUCCESS) => self.handle_connack(at, *present),
+            Received::Publish(publish) => {
+                slot.to_do.push_back(received.clone());
+                let receive_maximum = slot.fields.map_or(0, |fields| fields.receive_maximum);
+                self.check_publish(name, publish, receive_maximum);
             }
-            Heard::PubAck(id, _) => {
-                // Requests in one piece are acknowledged in order.
+            Received::PubAck(id, _) => {
+                // The requests of one write are acknowledged in order.
                 if let Some((first, number)) =
-                    slot.asked.front().copied().filter(|one| one.0 == *id)
+                    slot.requests.front().copied().filter(|one| one.0 == *id)
                 {
                     assert_eq!(first, *id);
-                    slot.asked.pop_front();
+                    slot.requests.pop_front();
                     set_must(self.for_host.entry(name).or_default(), number, true);
                 }
             }
-            Heard::PubRec(_, reason) if !reason.is_error() => slot.to_do.push_back(heard.clone()),
-            Heard::PubRel(id, Reason::SUCCESS) => {
-                slot.to_do.push_back(heard.clone());
+            Received::PubRec(_, reason) if !reason.is_error() => {
+                slot.to_do.push_back(received.clone())
+            }
+            Received::PubRel(id, Reason::SUCCESS) => {
+                slot.to_do.push_back(received.clone());
                 let session = self.naive.session(name);
-                if !session.is_wild {
-                    let flight = session.in_flight.get_mut(id).expect("it was given out");
+                if !session.is_unchecked {
+                    let flight = session.in_flight.get_mut(id).expect("an identifier in use");
                     assert!(flight.is_released, "PUBREL before PUBREC");
                     flight.is_here = true;
                 }
@@ -82,57 +84,62 @@ impl Run {
         }
     }
 
-    fn hear_publish(&mut self, name: &'static str, heard: &wire::Publish, receive_maximum: usize) {
-        let number = self.number(&heard.payload);
+    fn check_publish(
+        &mut self,
+        name: &'static str,
+        received: &wire::Publish,
+        receive_maximum: usize,
+    ) {
+        let number = self.number(&received.payload);
         let now = self.now;
         let session = self.naive.session(name);
-        if session.is_wild {
+        if session.is_unchecked {
             return;
         }
-        assert_eq!(heard.id > 0, heard.qos > Qos::AtMostOnce);
-        assert!(session.is_connected, "{name} has gone");
-        if heard.dup {
-            let flight = session.in_flight.get_mut(&heard.id).expect("it was sent before");
-            assert_eq!((flight.number, flight.is_here), (number, false), "again, and once");
-            assert!(!flight.is_released, "again after PUBREC");
+        assert_eq!(received.id > 0, received.qos > Qos::AtMostOnce);
+        assert!(session.is_connected, "{name} is disconnected");
+        if received.dup {
+            let flight = session.in_flight.get_mut(&received.id).expect("a redelivered message");
+            assert_eq!((flight.number, flight.is_here), (number, false), "redelivered once");
+            assert!(!flight.is_released, "redelivered after PUBREC");
             flight.is_here = true;
-        } else if heard.id > 0 {
+        } else if received.id > 0 {
             let flight = Flight {
                 number,
-                size: heard.len,
+                size: received.len,
                 is_here: true,
                 is_released: false,
                 may_be_dropped: false,
             };
-            let before = session.in_flight.insert(heard.id, flight);
+            let before = session.in_flight.insert(received.id, flight);
             let is_free = before
                 .as_ref()
                 .is_none_or(|one| one.may_be_dropped && !one.is_here && !one.is_released);
-            assert!(is_free, "packet id {} is in use: {before:?}", heard.id);
+            assert!(is_free, "packet id {} is in use: {before:?}", received.id);
         }
         let here = session.in_flight.values().filter(|one| one.is_here).count();
         assert!(
             here <= receive_maximum.min(usize::from(self.limits.in_flight)),
-            "{here} at a time"
+            "{here} in flight"
         );
         let Some(number) = number else {
-            let topic = &heard.topic;
+            let topic = &received.topic;
             let filters = &session.filters;
             let is_wanted = filters.iter().any(|filter| naive::matches(filter, topic));
             assert!(is_wanted, "{topic} is for another client");
             return;
         };
-        if !heard.dup {
-            self.received(name, number, Some(heard), now);
+        if !received.dup {
+            self.check_message(name, number, Some(received), now);
         }
     }
 
-    /// A message came to whom it was for.
-    pub(super) fn received(
+    /// Checks a message for this client.
+    pub(super) fn check_message(
         &mut self,
         name: &'static str,
         number: u64,
-        heard: Option<&wire::Publish>,
+        received: Option<&wire::Publish>,
         now: Duration,
     ) {
         let session = self.naive.session(name);
@@ -140,38 +147,39 @@ impl Run {
         let group = |one: &naive::Shared| one.number == number && one.members.contains(&key);
         let (mut has_group, mut is_open) = (false, false);
         for one in self.naive.shared.iter_mut().filter(|one| group(one)) {
-            // By which of several it came is not to be told.
+            // It is unknown through which of several groups the message came.
             one.must = false;
             (has_group, is_open) = (true, is_open || !one.is_taken);
         }
         let wanted = |one: &Expected| {
-            let is_it = |heard: &wire::Publish| {
-                // One that was retained is told apart by what it came for.
+            let is_it = |received: &wire::Publish| {
+                // Several retained copies differ by their subscription.
                 has_group
-                    || heard.retain == one.retain
-                        && (!heard.retain
-                            || (heard.qos, &heard.subscription_ids) == (one.qos, &one.ids))
+                    || received.retain == one.retain
+                        && (!received.retain
+                            || (received.qos, &received.subscription_ids) == (one.qos, &one.ids))
             };
-            one.sent.number == number && heard.is_none_or(is_it)
+            one.sent.number == number && received.is_none_or(is_it)
         };
         let session = self.naive.session(name);
         let at = session.expected.iter().position(wanted);
         let one = at.map(|at| session.expected.remove(at));
-        // A client in the process is not told by which way it came.
+        // A local client does not see through which subscription a message came.
         is_open &= !session.replayed.iter().any(|(_, one)| one.sent.number == number && one.must);
         if let Some(one) = &one {
-            check_expected(one, heard, has_group, now);
-        } else if heard.is_some_and(|heard| !heard.retain) || heard.is_none() && is_open {
+            check_expected(one, received, has_group, now);
+        } else if received.is_some_and(|received| !received.retain) || received.is_none() && is_open
+        {
             let group = self.naive.shared.iter_mut().find(|one| group(one) && !one.is_taken);
             let group = group.unwrap_or_else(|| panic!("message {number} is not for {name}"));
             group.is_taken = true;
         } else {
-            self.replayed(name, number);
+            self.check_retained(name, number);
             return;
         }
-        // A client in the process is not told which of them were retained.
-        let is_live = match heard {
-            Some(heard) => !heard.retain,
+        // A local client does not see the retain flag.
+        let is_live = match received {
+            Some(received) => !received.retain,
             None => !self.naive.once_retained.contains_key(&number),
         };
         if is_live {
@@ -181,8 +189,8 @@ impl Run {
         }
     }
 
-    /// A retained message came.
-    fn replayed(&mut self, name: &'static str, number: u64) {
+    /// Checks a retained message that was sent to a new subscription.
+    fn check_retained(&mut self, name: &'static str, number: u64) {
         let topic = self.naive.once_retained.get(&number).copied();
         let topic = topic.unwrap_or_else(|| panic!("message {number} was not retained"));
         let session = self.naive.session(name);
@@ -197,34 +205,34 @@ impl Run {
         }
     }
 
-    /// Answers the first of what it was sent.
+    /// Acknowledges the first packets that wait for an acknowledgement.
     pub(super) fn acknowledge(&mut self, at: usize, count: usize) {
         for _ in 0..count % 32 + 1 {
-            let Some(name) = self.neat(at) else { return };
+            let Some(name) = self.ready_client(at) else { return };
             let Some(slot) = &mut self.slots[at] else { return };
-            let Some(heard) = slot.to_do.pop_front() else { return };
+            let Some(received) = slot.to_do.pop_front() else { return };
             let ack = |id: u16| Ack {
                 id: NonZeroU16::new(id).expect("a packet id"),
                 reason: Reason::SUCCESS,
                 properties: &[][..],
             };
-            match heard {
-                Heard::Publish(publish) if publish.qos == Qos::AtLeastOnce => {
+            match received {
+                Received::Publish(publish) if publish.qos == Qos::AtLeastOnce => {
                     self.naive.session(name).in_flight.remove(&publish.id);
                     self.write(at, &Packet::PubAck(ack(publish.id)), 0);
                 }
-                Heard::Publish(publish) if publish.qos == Qos::ExactlyOnce => {
+                Received::Publish(publish) if publish.qos == Qos::ExactlyOnce => {
                     let session = self.naive.session(name);
                     if let Some(flight) = session.in_flight.get_mut(&publish.id) {
                         flight.is_released = true;
                     }
                     self.write(at, &Packet::PubRec(ack(publish.id)), 0);
                 }
-                Heard::PubRec(id, _) => {
+                Received::PubRec(id, _) => {
                     self.naive.session(name).received.remove(&id);
                     self.write(at, &Packet::PubRel(ack(id)), 0);
                 }
-                Heard::PubRel(id, _) => {
+                Received::PubRel(id, _) => {
                     self.naive.session(name).in_flight.remove(&id);
                     self.write(at, &Packet::PubComp(ack(id)), 0);
                 }
@@ -233,15 +241,15 @@ impl Run {
         }
     }
 
-    /// Those who are woken read: one piece, or all there is.
+    /// Reads from the connections that the broker wakes: one piece, or everything.
     pub(super) fn wakes(&mut self, all: bool) {
-        let mut told = BTreeSet::new();
+        let mut woken = BTreeSet::new();
         while let Some(wake) = self.broker.poll_wake() {
             if let Wake::Connection(id) = wake {
-                assert!(told.insert(id), "{id:?} is woken twice");
+                assert!(woken.insert(id), "{id:?} is woken twice");
             }
         }
-        self.ready.extend(told);
+        self.ready.extend(woken);
         let ready = std::mem::take(&mut self.ready);
         for id in ready {
             let at = self.slots.iter().position(|slot| slot.as_ref().is_some_and(|s| s.id == id));
@@ -252,15 +260,23 @@ impl Run {
     }
 }
 
-/// A message as it was to come.
-fn check_expected(one: &Expected, heard: Option<&wire::Publish>, has_group: bool, now: Duration) {
+/// Checks the fields of a received message.
+fn check_expected(
+    one: &Expected,
+    received: Option<&wire::Publish>,
+    has_group: bool,
+    now: Duration,
+) {
     assert!(one.sent.expires.is_none_or(|at| now < at), "{one:?} is late");
-    let Some(heard) = heard else { return };
-    assert_eq!(heard.topic, one.sent.topic);
-    assert!(heard.qos >= one.qos && (heard.qos == one.qos || has_group), "{heard:?}, not {one:?}");
-    assert!(heard.subscription_ids == one.ids || has_group, "{heard:?}, not {one:?}");
+    let Some(received) = received else { return };
+    assert_eq!(received.topic, one.sent.topic);
+    assert!(
+        received.qos >= one.qos && (received.qos == one.qos || has_group),
+        "{received:?}, not {one:?}"
+    );
+    assert!(received.subscription_ids == one.ids || has_group, "{received:?}, not {one:?}");
     let left = one.sent.expires.map(|at| at.saturating_sub(now));
     let left = left.map(|left| left.as_secs() + u64::from(left.subsec_nanos() > 0));
-    assert_eq!(heard.expiry.map(u64::from), left);
-    assert!(heard.len <= one.sent.size, "{} bytes, at most {}", heard.len, one.sent.size);
+    assert_eq!(received.expiry.map(u64::from), left);
+    assert!(received.len <= one.sent.size, "{} bytes, at most {}", received.len, one.sent.size);
 }
