@@ -209,7 +209,7 @@ fn other_directory_is_rejected() {
     for verb in ["check", "dump", "compact"] {
         run(&mut data(verb, &nowhere)).fails(2, &["nowhere has no journal in it"]);
         run(&mut data(verb, &empty)).fails(2, &["empty has no journal in it"]);
-        run(&mut data(verb, &file)).fails(2, &["file is not a directory"]);
+        run(&mut data(verb, &file)).fails(2, &["it is not a directory"]);
     }
     assert_eq!(scratch.names(), ["empty", "file"]);
     assert_eq!(fs::read_dir(&empty).unwrap().count(), 0, "no file is created");
@@ -242,7 +242,7 @@ fn directory_in_use_is_read_and_not_written() {
     let dumped = dump(&dir);
     let mut journal = SqliteJournal::open(&dir).unwrap();
     let own = std::process::id().to_string();
-    run(&mut data("compact", &dir)).fails(2, &["in use", &own]);
+    run(&mut data("compact", &dir)).fails(2, &["is using it", &own]);
     assert_eq!(dump(&dir), dumped);
     assert_eq!(run(&mut data("check", &dir)).code, Some(0));
     commit(&mut journal, vec![put(b"more", b"v", 90)]);
@@ -500,7 +500,7 @@ fn another_store_continues_with_a_dump() {
     let fenced = here.run(&["set", "kept", "w", "--persist", "--fencing-token", &version]);
     let version = fenced.version();
     let dumped = dump(&one);
-    run(&mut data("compact", &one)).fails(2, &["in use"]);
+    run(&mut data("compact", &one)).fails(2, &["is using it"]);
     run_with_input(&mut data("restore", &two), &dumped).is(0, "restored 1 key\n");
     drop(here);
 

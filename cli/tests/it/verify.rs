@@ -89,7 +89,7 @@ fn store_that_breaks_rules_fails_and_its_test_keys_are_deleted(mode: Mode) {
     let lines: Vec<&str> = ended.text().lines().collect();
     let at = lines.iter().position(|line| line.starts_with("fail     value/keys-differ"));
     let about = &lines[at.expect("a failure")..][1..5];
-    assert!(about[0].ends_with("Keys differ by every byte, also by case (the protocol page)"));
+    assert!(about[0].ends_with("Keys differ by every byte, also by case (the specification)"));
     assert_eq!(
         about[1].trim(),
         r"fail: expected +OK\r\n, and the store has no room for another key"
@@ -136,7 +136,7 @@ fn rules_are_listed_without_a_store() {
     let (text, json) = (list(&[]), list(&["--output", "json"]));
     assert_eq!((text.code, json.code), (Some(0), Some(0)));
     assert_eq!(text.text().lines().count(), objects(json.text()).len());
-    assert!(text.text().contains("fence/lower                page    A token that is lower"));
+    assert!(text.text().contains("fence/lower                spec    A token that is lower"));
     assert_eq!(list(&["--rule", "order"]).text().lines().count(), 4);
     list(&["--rule", "orders"]).fails(2, &["orders", "--list"]);
 }

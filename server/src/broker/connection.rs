@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tracing::debug;
 
 use crate::broker::driver::BrokerDriver;
+use crate::broker::write_buffer::{Polled, WriteBuffer};
 
 /// Time for a client to receive its last packet.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -30,9 +31,6 @@ const DISCARDED_MAX: usize = 1 << 20;
 
 /// Bytes read and handled at a time.
 const READ_MAX: usize = 16 << 10;
-
-/// An empty write buffer with a larger capacity than this is freed.
-const BUFFER_RETAINED_MAX: usize = 4 << 10;
 
 /// Serves a registered connection until it ends, and unregisters it.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
@@ -158,62 +156,6 @@ async fn run<S: AsyncRead + AsyncWrite + Unpin>(
                     return write_last_packets(stream, &mut out.bytes).await;
                 }
             }
-        }
-    }
-}
-
-/// State of a connection in the broker.
-#[derive(Clone, Copy)]
-struct Polled {
-    output: Output,
-    wants_input: bool,
-    has_yielded: bool,
-    awaits_host: bool,
-}
-
-/// Bytes to be written to the stream.
-#[derive(Default)]
-struct WriteBuffer {
-    bytes: BytesMut,
-    is_flushed: bool,
-    /// Maximum length of `bytes` since the buffer was allocated.
-    peak: usize,
-    /// Set when the broker has more output than `bytes` contains.
-    has_more: bool,
-}
-
-impl WriteBuffer {
-    /// Takes the next output of the broker, unless output is unwritten.
-    ///
-    /// While the store has not processed the client's only request, its acknowledgement waits, and
-    /// leaves together with the response. The store wakes the connection.
-    fn poll_broker(
-        &mut self,
-        broker: &mut statestore_broker::Broker,
-        now: Duration,
-        id: ConnectionId,
-    ) -> Polled {
-        let awaits_host = broker.awaits_host(id) && !broker.has_yielded(id);
-        let mut output = Output::Idle;
-        if self.bytes.is_empty() && !awaits_host {
-            output = broker.poll_output(now, id, &mut self.bytes);
-            self.has_more = output == Output::More;
-        }
-        broker.cancel_wake(id);
-        self.is_flushed &= self.bytes.is_empty();
-        self.peak = self.peak.max(self.bytes.len());
-        Polled {
-            output,
-            wants_input: broker.wants_input(id),
-            has_yielded: broker.has_yielded(id),
-            awaits_host,
-        }
-    }
-
-    /// Frees the buffer if it is empty and was large.
-    fn shrink(&mut self) {
-        if self.bytes.is_empty() && self.peak > BUFFER_RETAINED_MAX {
-            (self.bytes, self.peak) = (BytesMut::new(), 0);
         }
     }
 }

@@ -6,6 +6,7 @@ mod convert;
 mod driver;
 mod incidents;
 mod link;
+mod write_buffer;
 
 use std::io;
 use std::net::SocketAddr;
@@ -297,8 +298,6 @@ impl Port {
                         }
                         Err(refused) => warn!(%peer, "connection rejected: {refused}"),
                     }
-                    // The clients of many connections log in before more of them wait for that.
-                    tokio::task::yield_now().await;
                 }
                 Err(error) => {
                     warn!(%error, "accept failed");

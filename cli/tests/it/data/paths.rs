@@ -164,7 +164,7 @@ fn full_disk_has_another_exit_code_than_wrong_input() {
         |dir: &str| run(statestore().args(["serve", "--listen", "127.0.0.1:0", "--data-dir", dir]));
     serve(large).fails(2, &["not a directory"]);
     let journal = statestore_sqlite::SqliteJournal::open(dir).unwrap();
-    serve(dir).fails(2, &["in use"]);
+    serve(dir).fails(2, &["is using it"]);
     drop(journal);
     fs::write(format!("{dir}/records.db"), "something else").unwrap();
     serve(dir).fails(2, &["records.db"]);
