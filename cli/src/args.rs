@@ -1,5 +1,6 @@
 //! The command line.
 
+mod azure;
 mod client;
 mod connection;
 mod data;
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+pub(crate) use azure::TOKEN_FILE;
 pub(crate) use client::{Bench, Del, Elect, Get, Keys, Lock, Set, Vdel, Watch};
 pub(crate) use connection::{Common, Connection, Login, Output};
 pub(crate) use data::{Data, Dump, Restore};

@@ -49,7 +49,8 @@ pub(super) fn long() -> String {
     format!(
         "{EXAMPLES}\n\n{}\n\
          The options of a client can be set by environment variables: STATESTORE_ and the name of \
-         the\noption, for example STATESTORE_BROKER. STATESTORE_LOG=info logs more.",
+         the\noption, for example STATESTORE_BROKER. STATESTORE_LOG=info logs more. Without a broker from these,\n\
+         the variables of the SDKs of Azure IoT Operations are read, such as AIO_BROKER_HOSTNAME.",
         Exit::help()
     )
 }

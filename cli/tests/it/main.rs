@@ -2,6 +2,7 @@
 //!
 //! Each test runs in every form of serving. The list is in [`place`].
 
+mod azure;
 mod bad_days;
 mod captures;
 mod certificates;
