@@ -12,6 +12,7 @@ mod serve;
 mod status;
 #[cfg(feature = "top")]
 mod top;
+mod transfer;
 mod variables;
 mod verify;
 
@@ -33,6 +34,7 @@ pub(crate) use serve::{Places, Serve};
 pub(crate) use status::Status;
 #[cfg(feature = "top")]
 pub(crate) use top::Top;
+pub(crate) use transfer::{Export, Import};
 pub(crate) use verify::{ReportForm, Verify};
 
 /// Largest value in bytes that every store accepts. Brokers may drop larger messages silently.
@@ -82,6 +84,10 @@ pub(crate) enum Verb {
     Keys(Keys),
     /// Watch a key and print every change
     Watch(Watch),
+    /// Write keys and values of a store as lines of JSON
+    Export(Export),
+    /// Set the keys of an export in a store
+    Import(Import),
     /// Run a command while holding a lock
     Lock(Lock),
     /// Follow an election, or be a candidate

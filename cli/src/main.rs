@@ -17,7 +17,9 @@ mod escape;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod exit;
+mod export;
 mod failure;
+mod import;
 mod job;
 mod keys;
 mod kv;
@@ -103,6 +105,8 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Vdel(vdel) => kv::vdel(vdel).await,
             Verb::Keys(keys) => keys::run(keys).await,
             Verb::Watch(watch) => watch::run(watch).await,
+            Verb::Export(export) => export::run(export).await,
+            Verb::Import(import) => import::run(import).await,
             Verb::Lock(lock) => lock::run(lock).await,
             Verb::Elect(elect) => elect::run(elect).await,
             Verb::Bench(bench) => bench::run(bench).await,

@@ -28,8 +28,12 @@ type Reads = VecDeque<(Bytes, JoinHandle<Result<Option<VersionedValue>, Error>>)
 /// Keys that are being set. Dropping it ends their requests.
 type Writes = JoinSet<(Bytes, Result<Version, Error>)>;
 
-/// Dumps all keys of a store, and returns their number.
-pub(super) async fn dump(common: &Common, output: &mut Output) -> Result<u64, Failure> {
+/// Dumps the keys of a store that match a pattern, and returns their number.
+pub(crate) async fn dump(
+    common: &Common,
+    pattern: &str,
+    output: &mut Output,
+) -> Result<u64, Failure> {
     notice(
         "through a broker: without fencing tokens and expiries; concurrent writes may or may not be in the dump",
     );
@@ -37,7 +41,7 @@ pub(super) async fn dump(common: &Common, output: &mut Output) -> Result<u64, Fa
     let header = Header { source: Source::Requests, issued: None, keys: None };
     output.add(&header.encode()).await?;
     let progress = output.progress(0);
-    let mut listing = store.scan("*");
+    let mut listing = store.scan(pattern);
     let mut reads = Reads::new();
     let (mut is_over, mut count) = (false, 0);
     while !is_over || !reads.is_empty() {
@@ -131,13 +135,13 @@ async fn settle(writes: &mut Writes) -> Result<u64, Failure> {
     let (key, set) = written.map_err(Failure::system)?;
     match set {
         Ok(_) => Ok(1),
-        Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => Err(of_key(&key, error)),
+        Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => Err(key_failure(&key, error)),
         Err(error) => Err(failure(error)),
     }
 }
 
 /// The error of one key; others may succeed.
-fn of_key(key: &[u8], error: Error) -> Failure {
+pub(crate) fn key_failure(key: &[u8], error: Error) -> Failure {
     let is_fenced = matches!(
         error,
         Error::Refused {
@@ -166,13 +170,7 @@ fn failure(error: Error) -> Failure {
 
 /// An error after some keys were set.
 fn partly(failure: Failure, count: u64) -> Failure {
-    let text = |text| {
+    failure.map(|text| {
         format!("{text}; at least {count} keys were set; correct the cause and run this again")
-    };
-    match failure {
-        Failure::Refused(what) => Failure::Refused(text(what)),
-        Failure::Unreachable(what) => Failure::Unreachable(text(what)),
-        Failure::Output(what) => Failure::Output(text(what)),
-        Failure::Storage(what) => Failure::Storage(text(what)),
-    }
+    })
 }

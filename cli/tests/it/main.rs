@@ -47,6 +47,7 @@ mod standby;
 mod stray;
 mod terminal;
 mod tls;
+mod transfer;
 mod vectors;
 mod verifying;
 mod watching;
