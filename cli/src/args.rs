@@ -19,8 +19,8 @@ mod verify;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 pub(crate) use azure::TOKEN_FILE;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 pub(crate) use client::{Bench, Del, Elect, Get, Keys, Lock, Set, Vdel, Watch};
 pub(crate) use connection::{Common, Connection, Login, Output};
 pub(crate) use data::{Data, Dump, Restore};

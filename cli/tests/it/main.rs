@@ -39,6 +39,7 @@ mod process;
 mod reference;
 #[cfg(feature = "top")]
 mod screen;
+mod seed;
 mod serving;
 mod several;
 mod sizes;

@@ -88,7 +88,8 @@ fn interrupted_import_names_the_key_to_continue_with(form: Form) {
     here.run(&["get", "d"]).is(0, "v");
     here.run_with_input(&["import", "--skip", "3"], input(&["c", "d"]).as_bytes())
         .fails(2, &["--skip 3: the file has 2 keys"]);
-    let mut nowhere = here.command(&["import", "--broker", "mqtt://127.0.0.1:1", "--timeout=200ms"]);
+    let mut nowhere =
+        here.command(&["import", "--broker", "mqtt://127.0.0.1:1", "--timeout=200ms"]);
     let file = temporary(form, "two.jsonl");
     fs::write(&file, input(&["e", "f"])).expect("a file");
     run(nowhere.arg(&file)).fails(3, &["--broker", "0 keys were set; continue with --skip 0"]);

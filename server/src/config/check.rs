@@ -97,7 +97,7 @@ impl Config {
 
     /// Each other setting that requires or excludes another one.
     fn check_store_requirements(&self) -> Result<(), ConfigError> {
-        let Self { listen, policy, storage, etcd, http, broker, .. } = self;
+        let Self { listen, policy, storage, etcd, http, broker, store, .. } = self;
         let durable = ("data-dir or etcd", storage.data_dir.is_some() || !etcd.etcd.is_empty());
         let has_policy = ("policy", policy.policy.is_some());
         let has_broker = ("broker", !broker.broker.is_empty());
@@ -132,7 +132,10 @@ impl Config {
             (etcd_cert, ("etcd-tls-ca", etcd.etcd_tls_ca.is_some())),
         ])?;
         let anonymous = ("allow-anonymous", listen.allow_anonymous);
-        for ((key, is_set), (other, is_other)) in [(anonymous, has_policy), (password, token)] {
+        let (seed, cluster) = (("seed", store.seed.is_some()), ("etcd", !etcd.etcd.is_empty()));
+        for ((key, is_set), (other, is_other)) in
+            [(anonymous, has_policy), (password, token), (seed, cluster)]
+        {
             if is_set && is_other {
                 return Err(ConfigError::setting(key, format!("it excludes {other}")));
             }

@@ -45,6 +45,12 @@ pub struct StoreSettings {
     /// A client that may write a key then learns the token that fences it
     #[cfg_attr(feature = "clap", arg(long))]
     pub explain_refusals: bool,
+    /// JSON file with keys and values that are set at the start, unless they exist
+    ///
+    /// An object, a list of objects, or the output of `statestore export`. These keys are not
+    /// durable, so the file is read at each start
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
+    pub seed: Option<PathBuf>,
 }
 
 impl Default for StoreSettings {
@@ -54,6 +60,7 @@ impl Default for StoreSettings {
             dialect: Dialect::Auto,
             case_sensitive_verbs: false,
             explain_refusals: false,
+            seed: None,
         }
     }
 }
