@@ -3,6 +3,7 @@
 mod azure;
 mod client;
 mod connection;
+mod copying;
 mod data;
 mod doctor;
 mod etcd;
@@ -23,6 +24,7 @@ pub(crate) use azure::TOKEN_FILE;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 pub(crate) use client::{Bench, Del, Elect, Get, Keys, Lock, Set, Vdel, Watch};
 pub(crate) use connection::{Common, Connection, Login, Output};
+pub(crate) use copying::{Bridge, Mirror};
 pub(crate) use data::{Data, Dump, Restore};
 pub(crate) use doctor::Doctor;
 #[cfg(not(feature = "etcd"))]
@@ -88,6 +90,10 @@ pub(crate) enum Verb {
     Export(Export),
     /// Set the keys of an export in a store
     Import(Import),
+    /// Copy keys and their changes from one store to another
+    Mirror(Box<Mirror>),
+    /// Set keys from MQTT messages
+    Bridge(Bridge),
     /// Run a command while holding a lock
     Lock(Lock),
     /// Follow an election, or be a candidate

@@ -4,6 +4,7 @@
 
 mod azure;
 mod bad_days;
+mod bridging;
 mod captures;
 mod certificates;
 mod commands;
@@ -26,6 +27,7 @@ mod leading;
 mod locking;
 mod logging;
 mod metrics;
+mod mirroring;
 mod operating;
 mod options;
 mod outages;
