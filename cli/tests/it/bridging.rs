@@ -46,7 +46,7 @@ fn messages_set_keys(form: Form) {
 }
 
 fn skipped_and_refused_messages_are_counted(form: Form) {
-    let Some(here) = form.start(&["--max-keys", "2"]) else { return };
+    let Some(here) = form.start(&["--max-keys", "4"]) else { return };
     let options =
         ["--topic", "data/#", "--key", "{2}", "--value", "/t/0", "--expires", "3s", "--count", "6"];
     let running = bridge(&here, &options);
@@ -60,8 +60,9 @@ fn skipped_and_refused_messages_are_counted(form: Form) {
     sender.publish("data", false, r#"{"t": [1]}"#);
     wait_for(&here, "a", 1, "");
     wait_for(&here, "b", 1, "");
-    here.run(&["set", "x", "v"]).version();
-    here.run(&["set", "y", "v"]).version();
+    for key in ["w", "x", "y", "z"] {
+        here.run(&["set", key, "v"]).version();
+    }
     sender.publish("data/c", false, r#"{"t": [1]}"#);
     let ended = running.end();
     ended.is(2, "set 2, deleted 0, skipped 3, refused 1\n");

@@ -7,7 +7,7 @@ use statestore_proto::glob::Pattern;
 use statestore_proto::hlc::NodeId;
 use statestore_proto::limits::CLOCK_DRIFT_MAX;
 
-use super::{Config, ConfigError, Login};
+use super::{Config, ConfigError, Login, expiry};
 
 /// Name of a setting, and whether it is set.
 type Setting = (&'static str, bool);
@@ -181,6 +181,7 @@ impl Config {
                 ConfigError::setting("durable-keys", format!("{pattern}: {error}"))
             })?;
         }
+        expiry::rules(store)?;
         NodeId::new(&store.node_id)
             .map_err(|error| ConfigError::setting("node-id", error.to_string()))?;
         self.http.http_allowed_hosts.iter().try_for_each(|name| check_host_name(name))?;

@@ -51,6 +51,16 @@ pub struct StoreSettings {
     /// durable, so the file is read at each start
     #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
     pub seed: Option<PathBuf>,
+    /// Expiry of values that are set without one, by pattern, such as `sensors/*=10m`
+    ///
+    /// The first pattern that matches a key applies
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PATTERN=TIME"))]
+    pub default_expiry: Vec<String>,
+    /// Longest expiry of values, by pattern, such as `sensors/*=1d`; also for values without one
+    ///
+    /// The first pattern that matches a key applies. Leases of locks keep their expiry
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PATTERN=TIME"))]
+    pub max_expiry: Vec<String>,
 }
 
 impl Default for StoreSettings {
@@ -61,6 +71,8 @@ impl Default for StoreSettings {
             case_sensitive_verbs: false,
             explain_refusals: false,
             seed: None,
+            default_expiry: Vec::new(),
+            max_expiry: Vec::new(),
         }
     }
 }
