@@ -18,6 +18,9 @@ const CLIENTS: &str = "clients/";
 /// Prefix of the topics to which only the store publishes.
 const STORE_TOPICS: &str = "clients/statestore/";
 
+/// Characters of a topic in the log.
+const TOPIC_SHOWN_MAX: usize = 128;
+
 /// First level of the request topic.
 const REQUEST_LEVEL: &str = "statestore/";
 
@@ -67,7 +70,8 @@ impl Acl for FixedRules {
         }
         if is_misspelt_request(topic) {
             let client_id = field::debug(KeyPreview(client_id.as_bytes()));
-            let topic = field::debug(KeyPreview(topic.as_bytes()));
+            // The whole of it, since the mistake may be at the end.
+            let topic = field::debug(topic.chars().take(TOPIC_SHOWN_MAX).collect::<String>());
             warn!(client_id, topic, "message reaches no store: requests must be sent to {REQUEST}");
         }
         Ok(())
