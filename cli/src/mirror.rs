@@ -86,12 +86,17 @@ async fn check_different(source: &StateStore, target: &StateStore) -> Result<(),
 /// Copies until an error, or with --once until all keys are copied.
 async fn follow(source: &StateStore, copier: &mut Copier, args: &Mirror) -> Result<(), Failure> {
     let mut changes = source.watch_pattern(args.keys.clone());
-    let mut is_live = false;
+    let (mut is_live, mut is_reported) = (false, false);
     let mut report = tokio::time::interval_at(Instant::now() + args.report, args.report);
     loop {
         copier.start_writes();
-        if is_live && args.once && copier.is_idle() {
-            return Ok(());
+        if is_live && copier.is_idle() {
+            if !std::mem::replace(&mut is_reported, true) {
+                copier.print("live").await?;
+            }
+            if args.once {
+                return Ok(());
+            }
         }
         tokio::select! {
             event = changes.next() => match event {
@@ -100,10 +105,9 @@ async fn follow(source: &StateStore, copier: &mut Copier, args: &Mirror) -> Resu
                 }
                 Some(PatternEvent::Live) => {
                     is_live = true;
-                    copier.print("live").await?;
                 }
                 Some(PatternEvent::Gap) => {
-                    is_live = false;
+                    (is_live, is_reported) = (false, false);
                     copier.print("gap").await?;
                 }
                 Some(PatternEvent::Ended(PatternEnd::TooManyKeys(most))) => {
