@@ -10,7 +10,7 @@ use crate::CaptureError;
 /// Begins the first frame of each capture, followed by the format. Later formats are refused.
 /// Format 2 has owners of messages and the state of the storage.
 pub(crate) const MAGIC: &[u8] = b"state store capture";
-pub(crate) const FORMAT: u8 = 2;
+pub(crate) const FORMAT: u8 = 3;
 
 /// Length of the head of a frame: its length and its checksum, 32 bits each, little-endian.
 const HEAD_LEN: usize = 8;

@@ -139,12 +139,12 @@ impl Replay {
     fn begin(&mut self, mut reader: Reader<'_>) -> Result<(), CaptureError> {
         let rest = reader.0.strip_prefix(MAGIC).ok_or(CaptureError::NoCapture)?;
         reader.0 = rest;
-        match reader.byte() {
-            Some(1..=FORMAT) => {}
+        let format = match reader.byte() {
+            Some(format @ 1..=FORMAT) => format,
             Some(later) if later > FORMAT => return Err(CaptureError::Later(later)),
             _ => return Err(CaptureError::Unreadable),
-        }
-        let (mut config, flags) = settings::read(&mut reader)?;
+        };
+        let (mut config, flags) = settings::read(&mut reader, format)?;
         let results = Results::new();
         if flags.has_authorizer {
             config = config.authorizer(replayed_authorizer(&results));

@@ -3,9 +3,9 @@
 use alloc::vec::Vec;
 
 use statestore_proto::hlc::NodeId;
-use statestore_proto::limits::StoreLimits;
-use statestore_proto::message::{Dialect, Incarnation, WordCase};
-use statestore_proto::store::{DialectPolicy, Durability, StoreConfig, StoreSettings};
+use statestore_proto::limits::{EXPIRY_RULES_MAX, StoreLimits};
+use statestore_proto::message::{Dialect, Expiry, Incarnation, WordCase};
+use statestore_proto::store::{DialectPolicy, Durability, ExpiryRule, StoreConfig, StoreSettings};
 
 use crate::CaptureError;
 use crate::codec::{Reader, bytes, duration, number, option};
@@ -23,6 +23,9 @@ const DIALECTS: [DialectPolicy; 3] = [
 ];
 
 const DURABILITIES: [Durability; 3] = [Durability::None, Durability::Requested, Durability::All];
+
+/// The first format with expiry rules.
+const EXPIRY_RULES_SINCE: u8 = 3;
 
 /// The facts about a capture that a replay needs besides the settings of the store.
 #[derive(Clone, Copy)]
@@ -92,10 +95,20 @@ pub(crate) fn write(out: &mut Vec<u8>, settings: &StoreSettings, flags: Flags) {
     }
     option(out, settings.incarnation.map(Incarnation::number), number);
     out.extend_from_slice(&settings.scan_secret);
+    number(out, settings.expiry_rules.len() as u64);
+    for rule in &settings.expiry_rules {
+        bytes(out, rule.pattern());
+        for expiry in [rule.default(), rule.max()] {
+            option(out, expiry.map(Expiry::as_millis), number);
+        }
+    }
 }
 
-pub(crate) fn read(reader: &mut Reader<'_>) -> Result<(StoreConfig, Flags), CaptureError> {
-    let (config, flags) = read_all(reader).ok_or(CaptureError::Unreadable)?;
+pub(crate) fn read(
+    reader: &mut Reader<'_>,
+    format: u8,
+) -> Result<(StoreConfig, Flags), CaptureError> {
+    let (config, flags) = read_all(reader, format).ok_or(CaptureError::Unreadable)?;
     let limits = config.settings().limits;
     // A store raises `outgoing_max` to three fan-outs of one key.
     let fan_outs = limits.registrations_per_key_max.saturating_mul(3);
@@ -107,7 +120,7 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Result<(StoreConfig, Flags), Capt
     Ok((config, flags))
 }
 
-fn read_all(reader: &mut Reader<'_>) -> Option<(StoreConfig, Flags)> {
+fn read_all(reader: &mut Reader<'_>, format: u8) -> Option<(StoreConfig, Flags)> {
     let node_id = NodeId::new(reader.text()?).ok()?;
     let mut limits = StoreLimits::default();
     for limit in numbers(&mut limits) {
@@ -134,5 +147,26 @@ fn read_all(reader: &mut Reader<'_>) -> Option<(StoreConfig, Flags)> {
     if let Some(number) = reader.option(Reader::number)? {
         config = config.incarnation(number);
     }
-    Some((config.scan_secret(*reader.chunk()?), flags))
+    config = config.scan_secret(*reader.chunk()?);
+    if format >= EXPIRY_RULES_SINCE {
+        config = config.expiry_rules(read_expiry_rules(reader)?);
+    }
+    Some((config, flags))
+}
+
+fn read_expiry_rules(reader: &mut Reader<'_>) -> Option<Vec<ExpiryRule>> {
+    let count = usize::try_from(reader.number()?).ok()?;
+    if count > EXPIRY_RULES_MAX {
+        return None;
+    }
+    let mut rules = Vec::new();
+    for _ in 0..count {
+        let mut rule = ExpiryRule::new(reader.bytes()?).ok()?;
+        for set in [ExpiryRule::default_expiry, ExpiryRule::max_expiry] {
+            let millis = reader.option(Reader::number)?;
+            rule = set(rule, millis.and_then(Expiry::from_millis));
+        }
+        rules.push(rule);
+    }
+    Some(rules)
 }

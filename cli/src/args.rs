@@ -1,7 +1,9 @@
 //! The command line.
 
+mod azure;
 mod client;
 mod connection;
+mod copying;
 mod data;
 mod doctor;
 mod etcd;
@@ -11,15 +13,18 @@ mod serve;
 mod status;
 #[cfg(feature = "top")]
 mod top;
+mod transfer;
 mod variables;
 mod verify;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use azure::TOKEN_FILE;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 pub(crate) use client::{Bench, Del, Elect, Get, Keys, Lock, Set, Vdel, Watch};
 pub(crate) use connection::{Common, Connection, Login, Output};
+pub(crate) use copying::{Bridge, Mirror};
 pub(crate) use data::{Data, Dump, Restore};
 pub(crate) use doctor::Doctor;
 #[cfg(not(feature = "etcd"))]
@@ -31,6 +36,7 @@ pub(crate) use serve::{Origins, Serve};
 pub(crate) use status::Status;
 #[cfg(feature = "top")]
 pub(crate) use top::Top;
+pub(crate) use transfer::{Export, Import};
 pub(crate) use verify::{ReportFormat, Verify};
 
 /// Largest value in bytes that every store accepts. Brokers may drop larger messages silently.
@@ -80,6 +86,14 @@ pub(crate) enum Verb {
     Keys(Keys),
     /// Watch a key and print every change
     Watch(Watch),
+    /// Write keys and values of a store as lines of JSON
+    Export(Export),
+    /// Set the keys of an export in a store
+    Import(Import),
+    /// Copy keys and their changes from one store to another
+    Mirror(Box<Mirror>),
+    /// Set keys from MQTT messages
+    Bridge(Bridge),
     /// Run a command while holding a lock
     Lock(Lock),
     /// Follow an election, or be a candidate

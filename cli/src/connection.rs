@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use statestore_client::{Backoff, ClientLink, Options, StateStore, Status, StatusWatch};
 use statestore_server::ClientIds;
-use statestore_server::config::ClientTlsFiles;
+use statestore_server::config::{ClientTlsFiles, ConfigError};
 
-use crate::args::{Common, Connection, Login};
+use crate::args::{Common, Connection, Login, TOKEN_FILE};
 use crate::failure::Failure;
 use crate::output::notice;
 use statestore_doctor::tls;
@@ -62,7 +62,7 @@ pub(crate) fn options(
             key_password: login.tls_key_password_file.as_deref(),
         };
         // An invalid file is bad input, not an unreachable broker.
-        let tls = files.load().map_err(|error| Failure::bad_input(format_args!("--{error}")))?;
+        let tls = files.load().map_err(|error| invalid_file(login, &error))?;
         options = options.tls(tls);
     } else if login.tls_ca.is_some() || login.tls_cert.is_some() {
         return Err(Failure::bad_input(
@@ -70,8 +70,11 @@ pub(crate) fn options(
         ));
     }
     if let Some(path) = &login.service_account_token_file {
-        token(path)?;
+        token(login, path)?;
         options = options.service_account_token(path);
+    }
+    if let Some(time) = login.keep_alive {
+        options = options.keep_alive(time);
     }
     if options.exposes_credentials() {
         notice("the password or token is sent without TLS: use mqtts://");
@@ -79,11 +82,22 @@ pub(crate) fn options(
     Ok(options)
 }
 
+/// The error of a TLS file, with the option or variable that names it.
+fn invalid_file(login: &Login, error: &ConfigError) -> Failure {
+    match (error.key(), error.reason()) {
+        (Some(key), Some(reason)) => {
+            Failure::bad_input(format_args!("{}: {reason}", login.source(key)))
+        }
+        _ => Failure::bad_input(error),
+    }
+}
+
 /// Reads a token of at most 60 KiB, which is more than brokers accept.
-pub(crate) fn token(path: &Path) -> Result<Vec<u8>, Failure> {
+pub(crate) fn token(login: &Login, path: &Path) -> Result<Vec<u8>, Failure> {
     const TOKEN_MAX: usize = 60 << 10;
     let bad = |error: &dyn std::fmt::Display| {
-        Failure::bad_input(format_args!("--service-account-token-file {}: {error}", path.display()))
+        let source = login.source(TOKEN_FILE);
+        Failure::bad_input(format_args!("{source} {}: {error}", path.display()))
     };
     let mut token = Vec::new();
     let file = std::fs::File::open(path).map_err(|error| bad(&error))?;
@@ -147,7 +161,7 @@ pub(crate) async fn report_slow_connection(mut status: StatusWatch, brokers: Vec
 
 /// A unique client id. It begins with the user name, if any, since brokers may require that.
 pub(crate) fn client_id(login: &Login, role: &str) -> String {
-    match &login.user {
+    match login.user.as_deref().filter(|user| !user.is_empty()) {
         Some(user) => format!("{}{}", ClientIds::new(user).prefix(), unique_id(role)),
         None => unique_id(role),
     }

@@ -1,8 +1,8 @@
 //! `data`: checks, dumps, restores and compacts data directories.
 
-mod dump;
-mod requests;
-mod restore;
+pub(crate) mod dump;
+pub(crate) mod requests;
+pub(crate) mod restore;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -124,7 +124,7 @@ fn saved(bytes_before: u64, bytes_after: u64) -> String {
 }
 
 /// The time of the wall clock.
-fn unix_now() -> UnixTime {
+pub(crate) fn unix_now() -> UnixTime {
     #[expect(clippy::disallowed_methods, reason = "the command reads the clock for the library")]
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixTime::from_epoch(since)
@@ -160,7 +160,7 @@ impl From<ArchiveError> for Failure {
 }
 
 /// A number of keys as text.
-fn keys(count: u64) -> String {
+pub(crate) fn keys(count: u64) -> String {
     format!("{count} {}", if count == 1 { "key" } else { "keys" })
 }
 

@@ -72,6 +72,16 @@ impl Failure {
         }
     }
 
+    /// Changes the text.
+    pub(crate) fn map(self, change: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Refused(text) => Self::Refused(change(text)),
+            Self::Unreachable(text) => Self::Unreachable(change(text)),
+            Self::Output(text) => Self::Output(change(text)),
+            Self::Storage(text) => Self::Storage(change(text)),
+        }
+    }
+
     /// Names the outcome of a request that succeeded although its output could not be written.
     pub(crate) fn after(self, done: impl fmt::Display) -> Self {
         match self {

@@ -6,6 +6,7 @@
 
 mod args;
 mod bench;
+mod bridge;
 mod certificates;
 #[cfg(feature = "etcd")]
 mod cluster_status;
@@ -17,13 +18,16 @@ mod escape;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod exit;
+mod export;
 mod failure;
+mod import;
 mod job;
 mod keys;
 mod kv;
 mod lock;
 mod log;
 mod metrics_client;
+mod mirror;
 mod output;
 mod passwd;
 mod policy;
@@ -103,6 +107,10 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Vdel(vdel) => kv::vdel(vdel).await,
             Verb::Keys(keys) => keys::run(keys).await,
             Verb::Watch(watch) => watch::run(watch).await,
+            Verb::Export(export) => export::run(export).await,
+            Verb::Import(import) => import::run(import).await,
+            Verb::Mirror(mirror) => mirror::run(*mirror).await,
+            Verb::Bridge(bridge) => bridge::run(bridge).await,
             Verb::Lock(lock) => lock::run(lock).await,
             Verb::Elect(elect) => elect::run(elect).await,
             Verb::Bench(bench) => bench::run(bench).await,

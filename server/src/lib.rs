@@ -206,6 +206,8 @@ mod options;
 mod other_store;
 mod reload;
 #[cfg(feature = "server")]
+mod seed;
+#[cfg(feature = "server")]
 mod server;
 #[cfg(feature = "server")]
 mod state;

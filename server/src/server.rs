@@ -23,6 +23,7 @@ use crate::files::permissions::warn_about_writers;
 use crate::host::{Diagnose, Host, Hosted, Place, wait_stopped};
 use crate::http::Exporter;
 use crate::reload::{Reloaded, Reloader};
+use crate::seed;
 use crate::state::{ServerError, State};
 use crate::storage::JournalWithProgress;
 use crate::store::store_config;
@@ -117,6 +118,7 @@ impl ServerBuilder {
 
     async fn start_all(self) -> Result<Server, ServerError> {
         let Self { config, observer, diagnose } = self;
+        let seeds = seed::load(&config)?;
         let (reloader, policy, tls, place, urls, access) = match config.mode()? {
             Mode::ExternalBroker(broker) | Mode::Cluster { broker: Some(broker), .. } => {
                 let options = Box::new(external::options(broker)?);
@@ -170,7 +172,7 @@ impl ServerBuilder {
         let host = Host { place, urls, access, exporter, capture, is_traffic_counted, observer };
         let (stop, stopped) = watch::channel(false);
         let (states, state) = watch::channel(State::Starting);
-        let task = start_store(config, policy, host, states, stopped)?;
+        let task = start_store(config, policy, seeds, host, states, stopped)?;
         Ok(Server { stop, state, broker, reloader, _tasks: tasks, task })
     }
 }
@@ -179,6 +181,7 @@ impl ServerBuilder {
 fn start_store(
     config: Config,
     policy: Option<SharedPolicy>,
+    seeds: seed::Pairs,
     host: Host,
     states: watch::Sender<State>,
     stopped: watch::Receiver<bool>,
@@ -197,7 +200,7 @@ fn start_store(
         let reason = "this build does not support it: build with the feature etcd";
         return Err(ConfigError::setting("etcd", reason).into());
     }
-    let mut service = StoreService::builder();
+    let mut service = StoreService::builder().seed(seeds);
     let mut store = store_config(&config, policy.as_ref(), StoreLimits::default())?;
     let mut is_loaded = None;
     if let Some(directory) = &config.storage.data_dir {

@@ -7,6 +7,7 @@ use statestore_proto::message::{self, WordCase};
 use statestore_proto::store::{DialectPolicy, KeyPredicate, StoreConfig};
 
 use crate::access::shared_policy::SharedPolicy;
+use crate::config::expiry;
 use crate::config::{Config, ConfigError, Dialect};
 
 /// Returns the configuration of the store.
@@ -29,6 +30,7 @@ pub(crate) fn store_config(
         .clock_drift_max(limit_settings.max_clock_drift)
         .map_err(|error| ConfigError::setting("max-clock-drift", error.to_string()))?
         .explain(settings.explain_refusals)
+        .expiry_rules(expiry::rules(settings)?)
         .dialect(match settings.dialect {
             Dialect::Auto => DialectPolicy::Auto,
             Dialect::Spec => DialectPolicy::Pinned(message::Dialect::Spec),

@@ -9,8 +9,8 @@ use statestore_capture::{
     CaptureError, CapturedStore, Difference, Next, Replay, end_frame, next_frame,
 };
 use statestore_proto::limits::StoreLimits;
-use statestore_proto::message::{Command, Refusal};
-use statestore_proto::store::{Durability, StoreConfig};
+use statestore_proto::message::{Command, Expiry, Refusal};
+use statestore_proto::store::{Durability, ExpiryRule, StoreConfig};
 use statestore_proto::time::Now;
 use statestore_proto::transport::Transmit;
 use statestore_testkit::machines::request::StoreRequest;
@@ -192,4 +192,23 @@ fn redacted_capture_preserves_refusals() {
     let all = [Refusal::Syntax, Refusal::UnknownCommand, Refusal::WrongArity, Refusal::EmptyKey];
     assert!(all.iter().all(|refusal| refused.contains(refusal.text())), "{refused:?}");
     assert_eq!(play(&store.take_capture()), Ok(Vec::new()));
+}
+
+/// The batch of records contains the expiry, so a replay without the rules would differ.
+#[test]
+fn capture_contains_the_rules_about_expiries() {
+    let rules = ["a*", "*"].map(|pattern| {
+        let rule = ExpiryRule::new(pattern.as_bytes()).expect("a pattern");
+        rule.default_expiry(Expiry::from_millis(5_000)).max_expiry(Expiry::from_millis(9_000))
+    });
+    let config = StoreConfig::new(7).durability(Durability::All).expiry_rules(rules);
+    let mut store = CapturedStore::capturing(config, None);
+    ask(&mut store, 1, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n");
+    assert!(store.poll_records().is_some());
+    let capture = store.take_capture();
+    assert_eq!(play(&capture).expect("a capture"), []);
+    let Next::Frame(begin, _) = next_frame(&capture).expect("a capture") else { panic!("a frame") };
+    let mut replay = Replay::new();
+    replay.play(begin).expect("the first frame");
+    assert!(replay.store().is_some());
 }

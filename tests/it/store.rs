@@ -4,6 +4,7 @@ mod client_share;
 mod counters;
 mod duplicates;
 mod durability;
+mod expiry_rules;
 mod incarnation;
 mod limits;
 mod linearizable_reads;

@@ -4,11 +4,13 @@
 mod faults;
 mod log;
 mod relay;
+mod requested;
 
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -55,6 +57,7 @@ async fn accept_connections(args: &Proxy) -> Result<(), Error> {
     let (log, writer) = Log::start();
     let (start, mut connections) = (Instant::now(), JoinSet::new());
     let (mut number, mut is_paused) = (0, false);
+    let requests = Arc::new(requested::Requests::default());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept(), if !is_paused => accepted,
@@ -83,6 +86,7 @@ async fn accept_connections(args: &Proxy) -> Result<(), Error> {
             continue;
         }
         let (broker, log) = (broker.clone(), log.clone());
+        let requests = Arc::clone(&requests);
         connections.spawn(async move {
             let server = match TcpStream::connect(&broker).await {
                 Ok(server) => server,
@@ -93,7 +97,8 @@ async fn accept_connections(args: &Proxy) -> Result<(), Error> {
                     return;
                 }
             };
-            relay::run(client, server, [to_broker, to_client], number, start, &log).await;
+            let injectors = [to_broker, to_client];
+            relay::run(client, server, injectors, number, start, &requests, &log).await;
         });
     }
     connections.shutdown().await;

@@ -3,18 +3,64 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, FromArgMatches, ValueEnum};
 
-use super::duration;
+use super::{azure, duration};
 
-/// Address of the broker, and login.
-#[derive(Clone, Debug, clap::Args)]
+/// Address of the broker, and login: from the command line, or from the variables of Azure IoT
+/// Operations.
+#[derive(Clone, Debug)]
 pub(crate) struct Connection {
+    pub(crate) broker: Vec<String>,
+    pub(crate) login: Login,
+}
+
+impl clap::Args for Connection {
+    fn augment_args(command: Command) -> Command {
+        Given::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Given::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for Connection {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let Given { mut broker, mut login } = Given::from_arg_matches(matches)?;
+        // A given broker must not receive the login of another one.
+        if matches.value_source("broker") == Some(ValueSource::DefaultValue) {
+            let invalid = |error| {
+                let text = format!(
+                    "{error}; correct the AIO_ variables, or set --broker, which replaces them\n"
+                );
+                clap::Error::raw(ErrorKind::ValueValidation, text)
+            };
+            if let Some(url) = azure::resolve(&mut login).map_err(invalid)? {
+                broker = vec![url];
+            }
+        }
+        Ok(Self { broker, login })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The options of a [`Connection`].
+#[derive(Debug, clap::Args)]
+struct Given {
     /// URL of the broker; `mqtts://` for TLS
     ///
     /// The form is `mqtt://HOST[:PORT]` or `mqtts://HOST[:PORT]`. The default ports are 1883 and
     /// 8883. Separate several brokers by commas, or repeat the option. The client tries them in
     /// order and uses the first one that accepts it. Environment: `STATESTORE_BROKER`.
+    ///
+    /// Without it, the variables AIO_ of the SDKs of Azure IoT Operations are read, if set.
     #[arg(
         long,
         env = "STATESTORE_BROKER",
@@ -24,9 +70,9 @@ pub(crate) struct Connection {
         value_name = "URL",
         help_heading = "Connection"
     )]
-    pub(crate) broker: Vec<String>,
+    broker: Vec<String>,
     #[command(flatten)]
-    pub(crate) login: Login,
+    login: Login,
 }
 
 /// Identity of the client, and TLS.
@@ -125,6 +171,20 @@ pub(crate) struct Login {
         hide_short_help = true
     )]
     pub(crate) tls_key_password_file: Option<PathBuf>,
+    /// Keep-alive interval, from a variable of Azure IoT Operations.
+    #[arg(skip)]
+    pub(crate) keep_alive: Option<Duration>,
+    /// Options whose values are from variables of Azure IoT Operations, with their variables.
+    #[arg(skip)]
+    pub(crate) variables: Vec<(&'static str, &'static str)>,
+}
+
+impl Login {
+    /// The name of an option in an error message, or of the variable that its value is from.
+    pub(crate) fn source(&self, option: &str) -> String {
+        let variable = self.variables.iter().find(|(name, _)| *name == option);
+        variable.map_or_else(|| format!("--{option}"), |(_, variable)| (*variable).to_owned())
+    }
 }
 
 /// Options of every command that sends requests.

@@ -9,7 +9,13 @@ use crate::exit::Exit;
 
 /// Groups of subcommands. A subcommand that is in no group is listed under `OTHER`.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Data", &["get", "set", "del", "vdel", "keys", "watch", "data"]),
+    (
+        "Data",
+        &[
+            "get", "set", "del", "vdel", "keys", "watch", "export", "import", "mirror", "bridge",
+            "data",
+        ],
+    ),
     ("Coordination", &["lock", "elect"]),
     ("Server", &["serve", "passwd", "policy", "certificates", "status"]),
     ("Diagnosis", &["doctor", "top", "bench", "verify", "replay"]),
@@ -47,7 +53,8 @@ pub(super) fn long() -> String {
     format!(
         "{EXAMPLES}\n\n{}\n\
          The options of a client can be set by environment variables: STATESTORE_ and the name of \
-         the\noption, for example STATESTORE_BROKER. STATESTORE_LOG=info logs more.",
+         the\noption, for example STATESTORE_BROKER. STATESTORE_LOG=info logs more. Without a broker from these,\n\
+         the variables of the SDKs of Azure IoT Operations are read, such as AIO_BROKER_HOSTNAME.",
         Exit::help()
     )
 }

@@ -34,8 +34,8 @@ pub(super) fn name_variable(mut error: Error, command: &Command, line: &[OsStrin
     error
 }
 
-#[expect(clippy::disallowed_methods, reason = "clap has read the same variable")]
-fn variable(name: &OsStr) -> Option<OsString> {
+#[expect(clippy::disallowed_methods, reason = "clap or the library has read the same variable")]
+pub(super) fn variable(name: &OsStr) -> Option<OsString> {
     std::env::var_os(name)
 }
 

@@ -26,9 +26,9 @@ pub(super) async fn run(args: Dump) -> Result<ExitCode, Failure> {
     if let (Origin::Directory(dir), Some(to)) = (&from, &output) {
         check_outside(dir, to)?;
     }
-    let mut output = Output::new(output)?;
+    let mut output = Output::new(output, "--output")?;
     let count = match from {
-        Origin::Broker(common) => requests::dump(&common, &mut output).await?,
+        Origin::Broker(common) => requests::dump(&common, "*", &mut output).await?,
         Origin::Directory(dir) => dump_directory(&dir, &mut output).await?,
     };
     output.finish().await?;
@@ -83,7 +83,7 @@ async fn dump_directory(dir: &Path, output: &mut Output) -> Result<u64, Failure>
 }
 
 /// The output of a dump.
-pub(super) struct Output {
+pub(crate) struct Output {
     waiting: String,
     file: Option<Partial>,
 }
@@ -97,8 +97,9 @@ struct Partial {
 }
 
 impl Output {
-    fn new(file: Option<PathBuf>) -> Result<Self, Failure> {
-        let file = file.map(Partial::new).transpose()?;
+    /// An output to a file, which `option` names, or to standard output.
+    pub(crate) fn new(file: Option<PathBuf>, option: &str) -> Result<Self, Failure> {
+        let file = file.map(|file| Partial::new(file, option)).transpose()?;
         Ok(Self { waiting: String::new(), file })
     }
 
@@ -138,17 +139,17 @@ impl Output {
         }
     }
 
-    async fn finish(mut self) -> Result<(), Failure> {
+    pub(crate) async fn finish(mut self) -> Result<(), Failure> {
         self.flush().await?;
         self.file.map_or(Ok(()), Partial::finish)
     }
 }
 
 impl Partial {
-    fn new(to: PathBuf) -> Result<Self, Failure> {
+    fn new(to: PathBuf, option: &str) -> Result<Self, Failure> {
         if fs::metadata(&to).is_ok_and(|meta| !meta.is_file()) {
             return Err(Failure::bad_input(format_args!(
-                "--output {}: not a file; leave out --output for standard output",
+                "{option} {}: not a file; leave out {option} for standard output",
                 path_on_one_line(&to)
             )));
         }

@@ -28,8 +28,12 @@ type Reads = VecDeque<(Bytes, JoinHandle<Result<Option<VersionedValue>, Error>>)
 /// Keys that are being set. Dropping it ends their requests.
 type Writes = JoinSet<(Bytes, Result<Version, Error>)>;
 
-/// Dumps all keys of a store, and returns their number.
-pub(super) async fn dump(common: &Common, output: &mut Output) -> Result<u64, Failure> {
+/// Dumps the keys of a store that match a pattern, and returns their number.
+pub(crate) async fn dump(
+    common: &Common,
+    pattern: &str,
+    output: &mut Output,
+) -> Result<u64, Failure> {
     notice(
         "dumping through a broker: the dump contains neither fencing tokens nor expiries; \
          concurrent writes may or may not be in it",
@@ -38,7 +42,7 @@ pub(super) async fn dump(common: &Common, output: &mut Output) -> Result<u64, Fa
     let header = Header { source: Source::Requests, issued: None, keys: None };
     output.add(&header.encode()).await?;
     let progress = output.progress(0);
-    let mut listing = store.scan("*");
+    let mut listing = store.scan(pattern);
     let mut reads = Reads::new();
     let (mut is_over, mut count) = (false, 0);
     while !is_over || !reads.is_empty() {
@@ -139,7 +143,7 @@ async fn settle(writes: &mut Writes) -> Result<u64, Failure> {
 }
 
 /// The error of one key; others may succeed.
-fn key_failure(key: &[u8], error: Error) -> Failure {
+pub(crate) fn key_failure(key: &[u8], error: Error) -> Failure {
     let is_fenced = matches!(
         error,
         Error::Refused {
@@ -169,13 +173,7 @@ fn failure(error: Error) -> Failure {
 
 /// An error after some keys were set.
 fn partial_failure(failure: Failure, count: u64) -> Failure {
-    let text = |text| {
+    failure.map(|text| {
         format!("{text}; at least {count} keys were set; correct the cause and run this again")
-    };
-    match failure {
-        Failure::Refused(what) => Failure::Refused(text(what)),
-        Failure::Unreachable(what) => Failure::Unreachable(text(what)),
-        Failure::Output(what) => Failure::Output(text(what)),
-        Failure::Storage(what) => Failure::Storage(text(what)),
-    }
+    })
 }

@@ -49,7 +49,7 @@ async fn restore_directory(
 }
 
 /// Opens a dump. `-` is standard input.
-pub(super) async fn open(
+pub(crate) async fn open(
     file: Option<PathBuf>,
     now: Option<UnixTime>,
 ) -> Result<DumpReader, Failure> {

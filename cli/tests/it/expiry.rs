@@ -1,8 +1,11 @@
 //! Expiry of values.
 
-use crate::deployment::{Mode, in_each_mode};
+use std::time::{Duration, Instant};
 
-in_each_mode!(expiry_frees_a_lock_and_its_capacity);
+use crate::deployment::{Mode, in_each_mode};
+use crate::process::{run, statestore};
+
+in_each_mode!(expiry_frees_a_lock_and_its_capacity, default_and_longest_expiry_apply_by_pattern,);
 
 fn expiry_frees_a_lock_and_its_capacity(mode: Mode) {
     let Some(here) = mode.start(&["--max-keys", "1"]) else { return };
@@ -20,4 +23,37 @@ fn expiry_frees_a_lock_and_its_capacity(mode: Mode) {
     here.run(&["get", "lock"]).is(1, "");
     here.run(&["set", "another", "v", "--nx"]).version();
     here.run(&["set", "lock", "you", "--nex"]).fails(2, &["quota"]);
+}
+
+fn default_and_longest_expiry_apply_by_pattern(mode: Mode) {
+    let options = ["--default-expiry", "sensors/*=300ms", "--max-expiry", "capped/*=300ms"];
+    let Some(here) = mode.start(&options) else { return };
+    here.run(&["set", "other", "v"]).version();
+    here.run(&["set", "sensors/kept", "v", "--px", "1h"]).version();
+    here.run(&["set", "capped/lock", "me", "--nex", "--px", "1h"]).version();
+    for key in ["sensors/1", "capped/1"] {
+        here.run(&["set", key, "v"]).version();
+    }
+    here.run(&["set", "capped/2", "v", "--px", "1h"]).version();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    for key in ["sensors/1", "capped/1", "capped/2"] {
+        while here.run(&["get", key]).code != Some(1) {
+            assert!(Instant::now() < deadline, "{key} expires");
+        }
+    }
+    for (key, value) in [("other", "v"), ("sensors/kept", "v"), ("capped/lock", "me")] {
+        here.run(&["get", key]).is(0, value);
+    }
+}
+
+#[test]
+fn invalid_rule_about_expiries_names_the_form() {
+    for (option, text, reason) in [
+        ("--default-expiry", "sensors/*", "the equals sign is missing"),
+        ("--max-expiry", "[=5s", "[=5s: "),
+        ("--max-expiry", "a=5", "a=5: "),
+    ] {
+        let ended = run(statestore().args(["serve", option, text]));
+        ended.fails(2, &[option, reason, "sensors/*=10m"]);
+    }
 }

@@ -16,6 +16,26 @@ in_each_mode!(
     request_that_cannot_get_a_response_is_logged_with_its_client,
 );
 
+/// An external broker does not report messages that reach no store.
+#[test]
+fn message_to_a_misspelt_request_topic_is_logged_with_its_client() {
+    let store = Running::start(statestore().args(SERVE));
+    let mut raw = Raw::connect(port_of(&store.line()), "lamp-7");
+    for _ in 0..1_000 {
+        raw.publish(&format!("{REQUEST}/"), false, "*2");
+    }
+    assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
+    raw.publish("lamps/7", false, "on");
+    store.signal("-TERM");
+    let ended = store.end();
+    let is_it = |line: &&str| line.contains("message reaches no store");
+    let lines: Vec<&str> = ended.err.lines().filter(is_it).collect();
+    assert!((1..100).contains(&lines.len()), "rate-limited: {}", lines.len());
+    for part in ["WARN", "lamp-7", "invoke/", &format!("must be sent to {REQUEST}")] {
+        assert!(lines[0].contains(part), "{part}: {}", lines[0]);
+    }
+}
+
 /// A command line of a server on a free port.
 const SERVE: [&str; 3] = ["serve", "--listen", "127.0.0.1:0"];
 

@@ -2,6 +2,8 @@
 //!
 //! Each test runs in every mode of `serve`. The list is in [`deployment`].
 
+mod azure;
+mod bridging;
 mod broker_list;
 mod captures;
 mod certificates;
@@ -28,6 +30,7 @@ mod logging;
 mod malformed_payloads;
 mod malformed_requests;
 mod metrics;
+mod mirroring;
 mod options;
 mod outages;
 mod pipes;
@@ -37,6 +40,7 @@ mod process;
 #[cfg(all(feature = "etcd", feature = "top"))]
 mod reference;
 mod second_store;
+mod seed;
 mod serve_output;
 mod serve_settings;
 mod slow_watcher;
@@ -46,6 +50,7 @@ mod terminal_output;
 mod tls;
 #[cfg(feature = "top")]
 mod top;
+mod transfer;
 mod value_sizes;
 mod vectors;
 mod verify;

@@ -138,7 +138,7 @@ fn verify_skips_rules_whose_requests_the_policy_refuses() {
     assert!(ended.code == Some(2) && ended.err.contains(reason), "{ended:?}");
     let lines: Vec<&str> = ended.text().lines().take_while(|line| !line.is_empty()).collect();
     let refused =
-        lines.iter().filter(|line| line.starts_with("skipped  ") && line.contains("not allow"));
+        lines.iter().filter(|line| line.starts_with("skipped  ") && line.contains("not authorize"));
     assert_eq!((refused.count(), lines.len() > 10), (lines.len(), true), "{lines:#?}");
     assert!(ended.text().contains("left: 0"), "{ended:?}");
 }

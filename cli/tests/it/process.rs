@@ -8,7 +8,8 @@ pub(crate) use statestore_testkit::process::command::{Ended, Running, run, run_w
 pub(crate) fn statestore() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_statestore"));
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("STATESTORE_") {
+        let text = name.to_string_lossy();
+        if text.starts_with("STATESTORE_") || text.starts_with("AIO_") {
             command.env_remove(name);
         }
     }

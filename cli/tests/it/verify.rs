@@ -90,12 +90,9 @@ fn store_that_breaks_rules_fails_and_its_test_keys_are_deleted(mode: Mode) {
     let at = lines.iter().position(|line| line.starts_with("fail     value/keys-differ"));
     let about = &lines[at.expect("a failure")..][1..5];
     assert!(about[0].ends_with("Keys differ by every byte, also by case (the specification)"));
-    assert_eq!(
-        about[1].trim(),
-        r"fail: expected +OK\r\n, and the store has no room for another key"
-    );
+    assert_eq!(about[1].trim(), r"fail: expected +OK\r\n, but the store is full");
     assert!(about[2].trim().starts_with(r"request  *3\r\n$3\r\nSET\r\n$"), "{about:?}");
-    assert_eq!(about[3].trim(), r"reply    -ERR the quota has been exceeded\r\n");
+    assert_eq!(about[3].trim(), r"response -ERR the quota has been exceeded\r\n");
     here.run(&["keys", "*"]).is(1, "");
     let junit = here.run(&["verify", "--rule", "value/keys-differ", "--output", "junit"]);
     assert_eq!(junit.code, Some(1));

@@ -1,13 +1,14 @@
 //! Configuration of a store.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use super::{Access, Authorizer, Principal};
+use super::{Access, Authorizer, ExpiryRule, Principal};
 use crate::hlc::{NodeId, NodeIdRef};
-use crate::limits::{CLOCK_DRIFT_MAX, StoreLimits};
-use crate::message::{Dialect, Incarnation, WordCase};
+use crate::limits::{CLOCK_DRIFT_MAX, EXPIRY_RULES_MAX, StoreLimits};
+use crate::message::{Dialect, Expiry, Incarnation, WordCase};
 
 /// The dialect of a store's replies and notifications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +66,7 @@ pub struct StoreConfig {
     pub(super) authorizer: Option<Authorizer>,
     pub(super) scan_secret: Option<[u8; 16]>,
     pub(super) explain: bool,
+    pub(super) expiry_rules: Vec<ExpiryRule>,
 }
 
 /// The settings of a [`StoreConfig`], except its callbacks and its hash seed.
@@ -93,6 +95,8 @@ pub struct StoreSettings {
     pub scan_secret: [u8; 16],
     /// See [`StoreConfig::explain`].
     pub explain: bool,
+    /// See [`StoreConfig::expiry_rules`].
+    pub expiry_rules: Vec<ExpiryRule>,
 }
 
 /// The clock drift bound is greater than [`CLOCK_DRIFT_MAX`].
@@ -126,6 +130,7 @@ impl StoreConfig {
             authorizer: None,
             scan_secret: None,
             explain: false,
+            expiry_rules: Vec::new(),
         }
     }
 
@@ -171,6 +176,17 @@ impl StoreConfig {
     #[must_use]
     pub const fn explain(mut self, explain: bool) -> Self {
         self.explain = explain;
+        self
+    }
+
+    /// Defaults and maxima of expiries. The first default and the first maximum whose pattern matches
+    /// a key apply to it. Rules beyond [`EXPIRY_RULES_MAX`] are ignored.
+    ///
+    /// They change the expiry of values that are set from then on. A lease, which is a SET with a
+    /// condition and an expiry, keeps its expiry: the holder of a lock relies on it.
+    #[must_use]
+    pub fn expiry_rules(mut self, rules: impl IntoIterator<Item = ExpiryRule>) -> Self {
+        self.expiry_rules = rules.into_iter().take(EXPIRY_RULES_MAX).collect();
         self
     }
 
@@ -315,6 +331,7 @@ impl StoreConfig {
             incarnation: self.incarnation,
             scan_secret: self.effective_scan_secret(),
             explain: self.explain,
+            expiry_rules: self.expiry_rules.clone(),
         }
     }
 
@@ -348,6 +365,19 @@ impl StoreConfig {
         requested || (self.durability == Durability::Requested && is_selected())
     }
 
+    /// The expiry of a value; `requested` is that of its SET, which is not a lease.
+    pub(super) fn expiry_of(&self, key: &[u8], requested: Option<Expiry>) -> Option<Expiry> {
+        let first = |select: fn(&ExpiryRule) -> Option<Expiry>| {
+            let mut rules = self.expiry_rules.iter().filter(|rule| select(rule).is_some());
+            rules.find(|rule| rule.matches(key)).and_then(select)
+        };
+        let expiry = requested.or_else(|| first(ExpiryRule::default));
+        match (expiry, first(ExpiryRule::max)) {
+            (Some(expiry), Some(max)) => Some(expiry.min(max)),
+            (expiry, max) => expiry.or(max),
+        }
+    }
+
     /// Returns whether a SET gets a record with its value; `requested` is what it asks for.
     pub(super) fn records_put(&self, key: &[u8], requested: bool) -> bool {
         match self.durability {
@@ -379,6 +409,7 @@ impl fmt::Debug for StoreConfig {
             .field("incarnation", &self.incarnation)
             .field("authorizer", &self.authorizer.is_some())
             .field("explain", &self.explain)
+            .field("expiry_rules", &self.expiry_rules.len())
             .finish_non_exhaustive()
     }
 }

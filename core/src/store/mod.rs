@@ -107,6 +107,7 @@
 mod config;
 mod counters;
 mod dedup;
+mod expiry_rule;
 mod keyed_hash;
 mod keyspace;
 mod outbox;
@@ -129,6 +130,7 @@ pub use config::{
     ClockDriftTooLarge, DialectPolicy, Durability, KeyPredicate, StoreConfig, StoreSettings,
 };
 pub use counters::{Counters, OutcomeCounts};
+pub use expiry_rule::ExpiryRule;
 pub use outcome::{ClockAdvance, DropReason, Handled, RequestOutcome};
 pub use persist::{
     Batch, BatchId, Record, RecordedExpiry, RecordedResponse, RecordsError, SnapshotPosition,

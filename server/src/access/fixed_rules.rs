@@ -3,7 +3,9 @@
 use statestore_broker::Acl;
 use statestore_mqtt::Reason;
 use statestore_policy::Action;
+use statestore_proto::message::KeyPreview;
 use statestore_proto::topic::{REQUEST, RESERVED};
+use tracing::{field, warn};
 
 use crate::login::client_ids::is_one_level;
 
@@ -15,6 +17,12 @@ const CLIENTS: &str = "clients/";
 
 /// Prefix of the topics to which only the store publishes.
 const STORE_TOPICS: &str = "clients/statestore/";
+
+/// Characters of a topic in the log.
+const TOPIC_SHOWN_MAX: usize = 128;
+
+/// First level of the request topic.
+const REQUEST_LEVEL: &str = "statestore/";
 
 /// Rules for every client, regardless of other permissions.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +41,7 @@ pub(crate) struct FixedRules;
 #[must_use]
 pub fn fixed_rule(client_id: &str, action: &Action<'_>) -> Option<&'static str> {
     match action {
-        Action::Publish(topic) if FixedRules.may_publish(client_id, topic, None).is_err() => {
+        Action::Publish(topic) if !is_publish_allowed(client_id, topic, None) => {
             Some("only the store publishes to its topics")
         }
         Action::Subscribe(filter) if FixedRules.may_subscribe(client_id, filter).is_err() => {
@@ -57,11 +65,14 @@ impl Acl for FixedRules {
         topic: &str,
         response_topic: Option<&str>,
     ) -> Result<(), Reason> {
-        // A client must not direct responses to another client: with a small request it could send
-        // a large value there.
-        let names_another = response_topic.is_some_and(|topic| !is_own_topic(client_id, topic));
-        if topic.starts_with(STORE_TOPICS) || names_another {
+        if !is_publish_allowed(client_id, topic, response_topic) {
             return Err(Reason::NOT_AUTHORIZED);
+        }
+        if is_misspelt_request(topic) {
+            let client_id = field::debug(KeyPreview(client_id.as_bytes()));
+            // The whole of it, since the mistake may be at the end.
+            let topic = field::debug(topic.chars().take(TOPIC_SHOWN_MAX).collect::<String>());
+            warn!(client_id, topic, "message reaches no store: requests must be sent to {REQUEST}");
         }
         Ok(())
     }
@@ -73,6 +84,20 @@ impl Acl for FixedRules {
     fn may_receive(&self, client_id: &str, topic: &str) -> bool {
         topic != REQUEST && is_own_topic(client_id, topic)
     }
+}
+
+fn is_publish_allowed(client_id: &str, topic: &str, response_topic: Option<&str>) -> bool {
+    // A client must not direct responses to another client: with a small request it could send a
+    // large value there.
+    let names_another = response_topic.is_some_and(|topic| !is_own_topic(client_id, topic));
+    !topic.starts_with(STORE_TOPICS) && !names_another
+}
+
+/// Returns whether a topic is probably meant to be that of requests. Its client receives no
+/// response, and no error if another client has subscribed to the topic.
+fn is_misspelt_request(topic: &str) -> bool {
+    let level = topic.trim_start_matches('/').get(..REQUEST_LEVEL.len());
+    topic != REQUEST && level.is_some_and(|level| level.eq_ignore_ascii_case(REQUEST_LEVEL))
 }
 
 /// Returns whether a topic belongs to no other client. The level after `clients/` is the client id,
@@ -103,6 +128,24 @@ fn is_base16(client_id: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn topics_that_resemble_the_request_topic_are_misspelt() {
+        for topic in [
+            &format!("/{REQUEST}"),
+            &format!("{REQUEST}/"),
+            &REQUEST.to_ascii_lowercase(),
+            "statestore/v1/command/invoke",
+            "StateStore/",
+        ] {
+            assert!(is_misspelt_request(topic), "{topic}");
+        }
+        for topic in
+            [REQUEST, "", "statestore", "statestores/v1", "a/statestore/v1", "st\u{e4}testore/"]
+        {
+            assert!(!is_misspelt_request(topic), "{topic}");
+        }
+    }
 
     #[test]
     fn topics_below_a_client_id_belong_to_that_client() {

@@ -231,6 +231,31 @@ impl Header {
     }
 }
 
+/// An entry of a dump and the number of its line, or the line and the reason of an error.
+pub(crate) type EntryAtLine = (u64, Entry);
+
+/// Reads a whole dump; `None` if the first line is not the header of one.
+pub(crate) fn decode_entries(text: &[u8]) -> Option<Result<Vec<EntryAtLine>, (u64, String)>> {
+    let mut lines = (1..).zip(text.split(|byte| *byte == b'\n'));
+    let (first, header) = lines.find(|(_, line)| !line.trim_ascii().is_empty())?;
+    let has_format = decode::<Format>(header).is_ok_and(|line| line.format == FORMAT);
+    has_format.then(|| {
+        Header::decode(header).map_err(|error| match error {
+            HeaderError::Invalid(reason) => (first, reason),
+            HeaderError::FormatVersion(found) => {
+                (first, format!("format_version {found} is later than {FORMAT_VERSION}"))
+            }
+        })?;
+        let lines = lines.filter(|(_, line)| !line.trim_ascii().is_empty());
+        lines
+            .map(|(number, line)| match Entry::decode(line) {
+                Ok(entry) => Ok((number, entry)),
+                Err(reason) => Err((number, reason)),
+            })
+            .collect()
+    })
+}
+
 /// Error of the first line.
 #[cfg_attr(test, derive(Debug, PartialEq, Eq))]
 pub(super) enum HeaderError {

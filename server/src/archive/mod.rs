@@ -40,6 +40,7 @@ use tokio::task::JoinError;
 pub use compact::{CompactStep, Compacted, compact};
 pub use contents::Contents;
 pub use directory::{Directory, NewDirectory, bytes_on_disk, read};
+pub(crate) use line::decode_entries;
 pub use line::{Entry, Header, LINE_BYTES_MAX, Source, StoredValue};
 pub use reader::{DumpReader, FUTURE_MAX};
 

@@ -7,7 +7,7 @@ use statestore_proto::glob::Pattern;
 use statestore_proto::hlc::NodeId;
 use statestore_proto::limits::CLOCK_DRIFT_MAX;
 
-use super::{Config, ConfigError, Login};
+use super::{Config, ConfigError, Login, expiry};
 
 /// Name of a setting, and whether it is set.
 type Setting = (&'static str, bool);
@@ -97,7 +97,7 @@ impl Config {
 
     /// Each other setting that requires or excludes another one.
     fn check_store_requirements(&self) -> Result<(), ConfigError> {
-        let Self { listen, policy, storage, etcd, http, broker, .. } = self;
+        let Self { listen, policy, storage, etcd, http, broker, store, .. } = self;
         let durable = ("data-dir or etcd", storage.data_dir.is_some() || !etcd.etcd.is_empty());
         let has_policy = ("policy", policy.policy.is_some());
         let has_broker = ("broker", !broker.broker.is_empty());
@@ -132,7 +132,10 @@ impl Config {
             (etcd_cert, ("etcd-tls-ca", etcd.etcd_tls_ca.is_some())),
         ])?;
         let anonymous = ("allow-anonymous", listen.allow_anonymous);
-        for ((key, is_set), (other, is_other)) in [(anonymous, has_policy), (password, token)] {
+        let (seed, cluster) = (("seed", store.seed.is_some()), ("etcd", !etcd.etcd.is_empty()));
+        for ((key, is_set), (other, is_other)) in
+            [(anonymous, has_policy), (password, token), (seed, cluster)]
+        {
             if is_set && is_other {
                 return Err(ConfigError::setting(key, format!("it excludes {other}")));
             }
@@ -178,6 +181,7 @@ impl Config {
                 ConfigError::setting("durable-keys", format!("{pattern}: {error}"))
             })?;
         }
+        expiry::rules(store)?;
         NodeId::new(&store.node_id)
             .map_err(|error| ConfigError::setting("node-id", error.to_string()))?;
         self.http.http_allowed_hosts.iter().try_for_each(|name| check_host_name(name))?;

@@ -9,6 +9,7 @@ mod args;
 mod check;
 mod client_tls;
 mod connections;
+pub(crate) mod expiry;
 mod mode;
 mod secret;
 mod store;

@@ -47,6 +47,22 @@ pub struct StoreSettings {
     /// A client that may write a key then receives the fence of the key
     #[cfg_attr(feature = "clap", arg(long))]
     pub explain_refusals: bool,
+    /// JSON file with keys and values that are set at the start, unless they exist
+    ///
+    /// An object, a list of objects, or the output of `statestore export`. These keys are not
+    /// durable, so the file is read at each start
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
+    pub seed: Option<PathBuf>,
+    /// Expiry of values that are set without one, by pattern, such as `sensors/*=10m`
+    ///
+    /// The first pattern that matches a key applies
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PATTERN=TIME"))]
+    pub default_expiry: Vec<String>,
+    /// Longest expiry of values, by pattern, such as `sensors/*=1d`; also for values without one
+    ///
+    /// The first pattern that matches a key applies. Leases of locks keep their expiry
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PATTERN=TIME"))]
+    pub max_expiry: Vec<String>,
 }
 
 impl Default for StoreSettings {
@@ -56,6 +72,9 @@ impl Default for StoreSettings {
             dialect: Dialect::Auto,
             case_sensitive_verbs: false,
             explain_refusals: false,
+            seed: None,
+            default_expiry: Vec::new(),
+            max_expiry: Vec::new(),
         }
     }
 }

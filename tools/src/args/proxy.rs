@@ -21,6 +21,14 @@ fault is printed as a line on standard output; the last line contains the number
 more than 2 MiB closes its connection. There are at most 256 connections. A repeated packet has the same
 packet id as the first one, so some clients report its second acknowledgement as an error.
 
+Clients can request faults by user properties, as at the test broker of Azure IoT Operations. A value is
+a reason code as a decimal number:
+  fault:rejectconnect, fault:rejectpublish, fault:rejectsubscribe, fault:rejectunsubscribe
+                       of the packet of that name: it is not forwarded, and gets this reason code
+  fault:disconnect     of any packet but CONNECT: the client is disconnected before the packet is forwarded
+  fault:delay          with it: the packet is forwarded, and the client disconnected after these seconds
+  fault:requestid      a text that causes one fault, so that the packet passes when it is sent again
+
 Example:
   [[fault]]
   kind = \"drop\"

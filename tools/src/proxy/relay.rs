@@ -10,11 +10,12 @@ use statestore_mqtt::packet;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
 use super::faults::{Action, Direction, FaultInjector, Packet};
 use super::log::Log;
+use super::requested::{Requested, Requests};
 
 /// Maximum size of a forwarded packet in bytes.
 const PACKET_MAX: usize = 2 << 20;
@@ -32,12 +33,14 @@ pub(super) async fn run(
     injectors: [FaultInjector; 2],
     connection: u64,
     start: Instant,
+    requests: &Requests,
     log: &Log,
 ) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let ((from_client, to_client), (from_server, to_server)) =
         (client.into_split(), server.into_split());
     let [to_broker, to_client_faults] = injectors;
+    let (to_client, to_server) = (Arc::new(Mutex::new(to_client)), Arc::new(Mutex::new(to_server)));
     let cut = Arc::new(Notify::new());
     let relay = |direction, from, to, injector| {
         let cut = Arc::clone(&cut);
@@ -45,16 +48,19 @@ pub(super) async fn run(
             direction,
             from,
             to,
+            to_client: Arc::clone(&to_client),
             injector,
             connection,
             start,
+            requests,
             log,
             cut,
             framed: Framed::new(PACKET_MAX),
         }
     };
     let mut upstream = relay(Direction::ToBroker, from_client, to_server, to_broker);
-    let mut downstream = relay(Direction::ToClient, from_server, to_client, to_client_faults);
+    let mut downstream =
+        relay(Direction::ToClient, from_server, Arc::clone(&to_client), to_client_faults);
     // Packets that are still in one direction are lost with the connection.
     tokio::select! {
         () = upstream.run() => {}
@@ -67,10 +73,13 @@ pub(super) async fn run(
 struct Relay<'a> {
     direction: Direction,
     from: OwnedReadHalf,
-    to: OwnedWriteHalf,
+    to: Arc<Mutex<OwnedWriteHalf>>,
+    /// For responses that a client requests.
+    to_client: Arc<Mutex<OwnedWriteHalf>>,
     injector: FaultInjector,
     connection: u64,
     start: Instant,
+    requests: &'a Requests,
     log: &'a Log,
     cut: Arc<Notify>,
     framed: Framed,
@@ -110,6 +119,11 @@ impl Relay<'_> {
             Some(packet::Packet::Publish(publish)) => Some(publish.topic),
             _ => None,
         };
+        if self.direction == Direction::ToBroker
+            && let Some(fault) = decoded.as_ref().and_then(|packet| self.requests.fault(packet))
+        {
+            return self.apply_requested(fault, &packet).await;
+        }
         let kind = packet.first().and_then(|first| Kind::of(*first).ok());
         let described = Packet {
             kind: kind.unwrap_or(Kind::PingReq),
@@ -119,7 +133,7 @@ impl Relay<'_> {
         };
         let action = self.injector.next_action(&described);
         if action == Action::Pass {
-            return self.to.write_all(&packet).await.is_ok();
+            return self.to.lock().await.write_all(&packet).await.is_ok();
         }
         let is_publish = described.kind == Kind::Publish;
         let topic = topic.map(|topic| format!(" {topic}")).unwrap_or_default();
@@ -132,24 +146,48 @@ impl Relay<'_> {
                 true
             }
             Action::Repeat => {
-                let is_sent = self.to.write_all(&packet).await.is_ok();
+                let is_sent = self.to.lock().await.write_all(&packet).await.is_ok();
                 // Like a sender without an acknowledgement. QoS 0 has no acknowledgements.
                 match packet.first_mut() {
                     Some(first) if is_publish && *first & QOS != 0 => *first |= DUP,
                     _ => {}
                 }
-                is_sent && self.to.write_all(&packet).await.is_ok()
+                is_sent && self.to.lock().await.write_all(&packet).await.is_ok()
             }
             Action::Hold(time) => {
                 tokio::time::sleep(time).await;
-                self.to.write_all(&packet).await.is_ok()
+                self.to.lock().await.write_all(&packet).await.is_ok()
             }
             Action::Cut => false,
             Action::CutInside => {
                 let (half, _) = packet.split_at(packet.len() / 2);
-                let _ = self.to.write_all(half).await;
-                let _ = self.to.flush().await;
+                let _ = self.to.lock().await.write_all(half).await;
+                let _ = self.to.lock().await.flush().await;
                 false
+            }
+        }
+    }
+
+    /// Applies a fault that the client requests. Returns whether the connection continues.
+    async fn apply_requested(&self, fault: Requested, packet: &[u8]) -> bool {
+        self.log.fault(self.connection, fault.text(), self.direction.text());
+        match fault {
+            Requested::Reject { response, is_last } => {
+                let is_sent = self.to_client.lock().await.write_all(&response).await.is_ok();
+                is_sent && !is_last
+            }
+            Requested::Disconnect { packet: disconnect, after: None } => {
+                let _ = self.to_client.lock().await.write_all(&disconnect).await;
+                false
+            }
+            Requested::Disconnect { packet: disconnect, after: Some(delay) } => {
+                let (to_client, cut) = (Arc::clone(&self.to_client), Arc::clone(&self.cut));
+                tokio::spawn(async move {
+                    tokio::time::sleep(delay).await;
+                    let _ = to_client.lock().await.write_all(&disconnect).await;
+                    cut.notify_one();
+                });
+                self.to.lock().await.write_all(packet).await.is_ok()
             }
         }
     }

@@ -7,10 +7,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{fs, thread};
 
+use statestore_mqtt::Reason;
 use statestore_server::{Bytes, Error};
 use statestore_testkit::process::HANGS;
 use statestore_testkit::process::command::{Running, run};
-use statestore_testkit::wire::raw::Raw;
+use statestore_testkit::wire::raw::{Raw, RawRequest, words};
 
 use crate::support::{Scratch, Store, tools};
 
@@ -205,4 +206,26 @@ fn unread_output_does_not_block_the_proxy() {
     let dropped: u64 = dropped.and_then(|count| count.parse().ok()).expect("a count");
     let printed = u64::try_from(lines.count()).expect("few");
     assert_eq!(printed + dropped, CONNECTIONS);
+}
+
+/// The names and meanings are those of the test broker of Azure IoT Operations.
+#[test]
+fn clients_request_faults_by_user_properties() {
+    let store = Store::start();
+    let between = Between::start(&store, "requested", "");
+    let set = |value: &str| RawRequest::deployed("raw", words(&["SET", "k", value]));
+    let mut raw = Raw::connect(between.port, "raw");
+    let rejected = raw.put(&set("rejected").with("fault:rejectpublish", "151"));
+    assert_eq!(rejected, Some(Reason::QUOTA_EXCEEDED));
+    let once = set("once").with("fault:disconnect", "152").with("fault:requestid", "r");
+    assert_eq!(raw.put(&once), None, "the connection ends before the request is forwarded");
+    assert_eq!(raw.ended(), Some(Reason::ADMINISTRATIVE_ACTION));
+    assert_eq!(between.get("k").expect("a response"), None);
+    let mut again = Raw::connect(between.port, "raw");
+    assert_eq!(again.answer(&once), b"+OK\r\n", "the same request passes");
+    let late = set("late").with("fault:disconnect", "152").with("fault:delay", "0");
+    again.send(&late);
+    assert_eq!(again.ended(), Some(Reason::ADMINISTRATIVE_ACTION));
+    while between.get("k").expect("a response").as_deref() != Some(&b"late"[..]) {}
+    assert_eq!(between.stop(), "faults: requested-disconnect 2, requested-reject 1");
 }

@@ -88,6 +88,7 @@ pub use client::error::Error;
 pub use client::fence::LockLost;
 pub use client::handle::{Builder, StateStore};
 pub use client::keys::Keys;
+pub use client::pattern_watch::{PatternEnd, PatternEvent, PatternWatch};
 pub use client::typed::{Codec, Typed, TypedError, TypedValue};
 #[cfg(feature = "json")]
 pub use client::typed::{Json, JsonError};

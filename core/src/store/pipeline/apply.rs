@@ -47,6 +47,10 @@ impl Store {
         match (change, command) {
             (Change::Put, Command::Set { key, value, condition, expiry }) => {
                 let is_lease = expiry.is_some() && *condition != Condition::Always;
+                let expiry = match is_lease {
+                    true => *expiry,
+                    false => self.config.expiry_of(key, *expiry),
+                };
                 let expires = expiry.map(|after| RecordedExpiry {
                     at: now.unix + after.as_duration(),
                     after,

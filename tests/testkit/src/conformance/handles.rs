@@ -5,6 +5,7 @@
 //! application can change its MQTT library by changing one constructor.
 
 mod locks;
+mod patterns;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -60,6 +61,10 @@ pub fn cases<S: Stage>() -> Vec<(&'static str, Case<S>)> {
         ("too_large_for_the_broker", |stage| Box::pin(too_large_for_the_broker(stage))),
         ("watch_over_a_restart", |stage| Box::pin(watch_over_a_restart(stage))),
         ("requests_over_a_restart", |stage| Box::pin(requests_over_a_restart(stage))),
+        ("pattern_is_watched", |stage| Box::pin(patterns::pattern_is_watched(stage))),
+        ("pattern_is_watched_over_a_restart", |stage| {
+            Box::pin(patterns::pattern_is_watched_over_a_restart(stage))
+        }),
         ("locks", |stage| Box::pin(locks::locks(stage))),
         ("locks_over_a_restart", |stage| Box::pin(locks::locks_over_a_restart(stage))),
         ("elections", |stage| Box::pin(locks::elections(stage))),

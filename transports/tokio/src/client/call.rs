@@ -153,6 +153,35 @@ impl Set<Version> {
 impl<R> Set<R> {
     /// Sets the expiry of the value, rounded up to whole milliseconds, counted by the store from
     /// the moment it applies the write. With zero the request fails as [`Error::Invalid`].
+    ///
+    /// To renew an expiry, set the same value again on the condition that no other client has set
+    /// another one. If the value has expired, this sets it again.
+    ///
+    /// ```
+    /// # use statestore_loopback::Hub;
+    /// # use statestore_tokio::{StateStore, StoreService};
+    /// use std::time::Duration;
+    ///
+    /// use statestore_tokio::{Error, Version};
+    ///
+    /// async fn renew(store: &StateStore) -> Result<Option<Version>, Error> {
+    ///     let seen = store.set("seen/thermostat-7", "online").expires_after(Duration::from_secs(60));
+    ///     seen.if_absent_or_equal().await
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let broker = Hub::new();
+    /// # let service = StoreService::builder().spawn(broker.store_link("statestore"));
+    /// # service.wait_connected().await?;
+    /// # let store = StateStore::builder().spawn(broker.link("thermostat-7"))?;
+    /// let first = renew(&store).await?;
+    /// assert!(renew(&store).await? > first, "each renewal has a later version");
+    /// store.set("seen/thermostat-7", "offline").await?;
+    /// assert_eq!(renew(&store).await?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn expires_after(self, duration: Duration) -> Self {
         self.map(|request| request.expires_after(duration))
     }

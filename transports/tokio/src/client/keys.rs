@@ -116,7 +116,7 @@ impl Keys {
         std::future::poll_fn(|context| self.poll(context)).await.transpose()
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
         loop {
             if let Some(key) = self.page.next() {
                 return Poll::Ready(Some(Ok(key)));
@@ -168,7 +168,7 @@ fn page(outcome: Outcome) -> Result<Page<Bytes>, Error> {
 }
 
 /// Returns whether a retry of the same request can succeed.
-const fn is_transient(error: &Error) -> bool {
+pub(crate) const fn is_transient(error: &Error) -> bool {
     match error {
         Error::Undelivered(_)
         | Error::NotSent { .. }

@@ -6,6 +6,7 @@ pub(crate) mod error;
 pub(crate) mod fence;
 pub(crate) mod handle;
 pub(crate) mod keys;
+pub(crate) mod pattern_watch;
 pub(crate) mod releases;
 pub(crate) mod task;
 pub(crate) mod typed;

@@ -174,40 +174,16 @@ impl Options {
     /// counterpart, or a variable differs from one of these in at most two characters. Other
     /// unknown variables are ignored, except `AIO_MQTT_PASSWORD`.
     pub fn from_env() -> Result<Self, SettingsError> {
-        Self::from_variables(std::env::vars_os())
+        Settings::from_variables(std::env::vars_os())?.options()
     }
 
-    /// As [`from_env`](Self::from_env), with these variables.
-    fn from_variables(
-        variables: impl IntoIterator<Item = (OsString, OsString)>,
-    ) -> Result<Self, SettingsError> {
-        let mut settings = Settings { values: Vec::new(), is_text: false };
-        for (name, value) in variables {
-            let Some(name) = name.to_str().filter(|name| name.starts_with("AIO_")) else {
-                continue;
-            };
-            let known = ALL.into_iter().find(|setting| setting.variable == Some(name));
-            let Some(setting) = known else {
-                if value.is_empty() {
-                    continue;
-                }
-                if name == UNSUPPORTED_PASSWORD {
-                    let instead =
-                        "write the password to a file, and name it with AIO_MQTT_PASSWORD_FILE";
-                    return Err(SettingsError::Unsupported { name: UNSUPPORTED_PASSWORD, instead });
-                }
-                match nearest(name) {
-                    Some(nearest) => {
-                        return Err(SettingsError::Misspelt { name: name.to_owned(), nearest });
-                    }
-                    None => continue,
-                }
-            };
-            let expected = "UTF-8";
-            let value = value.into_string().map_err(|_| settings.invalid(setting, expected))?;
-            settings.add(setting, value);
-        }
-        settings.options()
+    /// As [`from_env`](Self::from_env), but `None` if none of these variables is set. For programs
+    /// that have other sources of options.
+    ///
+    /// # Errors
+    /// [`SettingsError`], as `from_env`. A misspelt variable is an error even if no other is set.
+    pub fn from_env_if_set() -> Result<Option<Self>, SettingsError> {
+        Settings::from_variables(std::env::vars_os())?.options_if_set()
     }
 
     /// Options from a connection string of the .NET SDK of Azure IoT Operations: properties
@@ -254,6 +230,43 @@ struct Settings {
 }
 
 impl Settings {
+    fn from_variables(
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, SettingsError> {
+        let mut settings = Self { values: Vec::new(), is_text: false };
+        for (name, value) in variables {
+            let Some(name) = name.to_str().filter(|name| name.starts_with("AIO_")) else {
+                continue;
+            };
+            let known = ALL.into_iter().find(|setting| setting.variable == Some(name));
+            let Some(setting) = known else {
+                if value.is_empty() {
+                    continue;
+                }
+                if name == UNSUPPORTED_PASSWORD {
+                    let instead =
+                        "write the password to a file, and name it with AIO_MQTT_PASSWORD_FILE";
+                    return Err(SettingsError::Unsupported { name: UNSUPPORTED_PASSWORD, instead });
+                }
+                match nearest(name) {
+                    Some(nearest) => {
+                        return Err(SettingsError::Misspelt { name: name.to_owned(), nearest });
+                    }
+                    None => continue,
+                }
+            };
+            let expected = "UTF-8";
+            let value = value.into_string().map_err(|_| settings.invalid(setting, expected))?;
+            settings.add(setting, value);
+        }
+        Ok(settings)
+    }
+
+    /// Options, or `None` without a setting.
+    fn options_if_set(&self) -> Result<Option<Options>, SettingsError> {
+        if self.values.is_empty() { Ok(None) } else { self.options().map(Some) }
+    }
+
     /// Adds a value. The last one counts; an empty one counts as none.
     fn add(&mut self, setting: &'static Setting, value: String) {
         self.values.retain(|(other, _)| *other != setting);

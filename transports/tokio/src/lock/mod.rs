@@ -18,6 +18,7 @@ use crate::client::call::value;
 use crate::client::error::Error;
 use crate::client::fence::{Fence, LockEnd, LockLost, LockStatus};
 use crate::client::handle::StateStore;
+use crate::drive::backoff::Backoff;
 use crate::drive::clock::Clock;
 use crate::status::Status;
 
@@ -130,6 +131,7 @@ pub struct LeasedLock {
     renew_after: Option<Duration>,
     margin: Option<Duration>,
     max_lease: Option<Duration>,
+    retry: Option<Backoff>,
 }
 
 impl LeasedLock {
@@ -143,6 +145,7 @@ impl LeasedLock {
             renew_after: None,
             margin: None,
             max_lease: None,
+            retry: None,
         }
     }
 
@@ -184,6 +187,32 @@ impl LeasedLock {
     /// After this time without a notification, a waiter tries again.
     pub const fn max_lease(mut self, lease: Duration) -> Self {
         self.max_lease = Some(lease);
+        self
+    }
+
+    /// Sets the pauses of a waiter after a request that failed: no response, no store, or no
+    /// connection. By default they begin with a fiftieth of the lease and end with a quarter of it.
+    /// A holder renews its lock with the same pauses.
+    ///
+    /// They do not apply to a lock that another holder has: a waiter is notified of its release, and
+    /// tries again after the [longest lease](Self::max_lease) without a notification. The number of
+    /// attempts is not limited; [`acquire_timeout`](Self::acquire_timeout) limits their time.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use statestore_tokio::{Backoff, LeasedLock, StateStore};
+    ///
+    /// /// A lock for a slow network: few requests while no store responds.
+    /// fn patient(store: &StateStore) -> LeasedLock {
+    ///     let pauses =
+    ///         Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
+    ///     let lease = Duration::from_secs(120);
+    ///     store.lock("locks/boiler").lease(lease).retry(pauses).acquire_timeout(5 * lease)
+    /// }
+    /// ```
+    pub const fn retry(mut self, pauses: Backoff) -> Self {
+        self.retry = Some(pauses);
         self
     }
 
@@ -265,6 +294,9 @@ impl LeasedLock {
         }
         if let Some(max_lease) = self.max_lease {
             config = config.max_lease(max_lease);
+        }
+        if let Some(Backoff { first, longest }) = self.retry {
+            config = config.retry(first, longest);
         }
         config
     }

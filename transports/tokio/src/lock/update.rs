@@ -82,6 +82,34 @@ impl LeasedLock {
     /// # }
     /// ```
     ///
+    /// To compare the version and set the value, keep the key unless it has the version that was
+    /// read before:
+    ///
+    /// ```
+    /// # use statestore_loopback::Hub;
+    /// # use statestore_tokio::{StateStore, StoreService};
+    /// use statestore_tokio::Update;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let broker = Hub::new();
+    /// # let service = StoreService::builder().spawn(broker.store_link("statestore"));
+    /// # service.wait_connected().await?;
+    /// # let store = StateStore::builder().spawn(broker.link("thermostat-7"))?;
+    /// let read = store.set("setpoint", "21").await?;
+    /// let set_if_unchanged = async |value: &'static str| {
+    ///     let lock = store.lock("locks/setpoint");
+    ///     lock.edit("setpoint", |found| match found {
+    ///         Some(found) if found.version.as_ref() == Some(&read) => Update::Set(value.into()),
+    ///         _ => Update::Keep,
+    ///     }).await
+    /// };
+    /// assert!(set_if_unchanged("22").await?.is_some());
+    /// assert!(set_if_unchanged("23").await?.is_none(), "the key has another version");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`LockError`]. After [`LockError::Lost`] and [`LockError::EditContested`], the value is
     /// unchanged by this edit.

@@ -4,7 +4,9 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use statestore_capture::CapturedStore;
+use statestore_proto::client::IntoBytes;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::store::{Access, Authorizer, Durability, Principal, StoreConfig};
 use tokio::runtime::Handle;
@@ -48,6 +50,7 @@ pub struct ServiceBuilder {
     storage_reserve: u64,
     capture: Option<Capture>,
     traffic: bool,
+    seeds: Vec<(Bytes, Bytes)>,
     backoff: Backoff,
     runtime: Option<Handle>,
 }
@@ -138,6 +141,19 @@ impl ServiceBuilder {
         self
     }
 
+    /// Sets keys and values with which the store starts. A key that the [journal](Self::journal)
+    /// contains keeps its value. No record is written for them, so give them at each start.
+    ///
+    /// The limits of the store do not apply to them, as for restored values.
+    pub fn seed<K: IntoBytes, V: IntoBytes>(
+        mut self,
+        pairs: impl IntoIterator<Item = (K, V)>,
+    ) -> Self {
+        let pairs = pairs.into_iter();
+        self.seeds.extend(pairs.map(|(key, value)| (key.into_bytes(), value.into_bytes())));
+        self
+    }
+
     /// Sets the function that authorizes every request; see [`StoreConfig::authorizer`].
     pub fn authorizer(
         mut self,
@@ -205,7 +221,8 @@ impl ServiceBuilder {
                 self.capture,
                 Arc::clone(&stats),
                 traffic.clone(),
-            ),
+            )
+            .seed(self.seeds),
             link,
             commands: receiver,
             stop: stopped,
@@ -235,6 +252,7 @@ impl StoreService {
             storage_reserve: 64 << 20,
             capture: None,
             traffic: false,
+            seeds: Vec::new(),
             backoff: Backoff::default(),
             runtime: None,
         }

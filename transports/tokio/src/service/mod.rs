@@ -24,6 +24,7 @@
 pub(crate) mod capture;
 mod handle;
 pub(crate) mod persistence;
+mod seed;
 mod task;
 pub(crate) mod traffic;
 

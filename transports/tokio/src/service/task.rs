@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use statestore_capture::CapturedStore;
 use statestore_proto::machine::{Input, Machine};
 use statestore_proto::message::{KeyPreview, Refusal, RequestKind};
@@ -21,6 +22,7 @@ use crate::link::LinkError;
 use crate::metrics::stats::{StoreStats, lock_mutex};
 use crate::service::capture::Capture;
 use crate::service::persistence::{Persistence, UnloadedJournal};
+use crate::service::seed;
 use crate::service::traffic::TrafficHandle;
 
 /// Maximum number of requests whose response time is measured at once; the oldest is evicted. They
@@ -40,6 +42,8 @@ pub(crate) struct StoreTask {
     /// The journal until it is loaded.
     unloaded: Option<UnloadedJournal>,
     persistence: Option<Persistence>,
+    /// Initial keys until they are set.
+    seeds: Vec<(Bytes, Bytes)>,
     /// Arrival times, by request number, of requests whose response the link has not accepted: at
     /// most [`UNANSWERED_MAX`].
     unanswered: BTreeMap<u64, Instant>,
@@ -62,8 +66,15 @@ impl StoreTask {
             connection_error: None,
             unloaded: journal,
             persistence: None,
+            seeds: Vec::new(),
             unanswered: BTreeMap::new(),
         }
+    }
+
+    /// Sets the initial keys.
+    pub(crate) fn seed(mut self, seeds: Vec<(Bytes, Bytes)>) -> Self {
+        self.seeds = seeds;
+        self
     }
 
     /// Publishes the current statistics.
@@ -216,10 +227,12 @@ impl Task for StoreTask {
     }
 
     async fn prepare(&mut self, clock: &Clock) -> Result<(), JournalError> {
-        let Some(journal) = self.unloaded.take() else { return Ok(()) };
-        let capture = self.capture.as_ref();
-        let persistence = journal.load(&mut self.store, capture, || clock.now()).await;
-        self.persistence = Some(persistence?);
+        if let Some(journal) = self.unloaded.take() {
+            let capture = self.capture.as_ref();
+            let persistence = journal.load(&mut self.store, capture, || clock.now()).await;
+            self.persistence = Some(persistence?);
+        }
+        seed::plant(&mut self.store, clock.now(), core::mem::take(&mut self.seeds));
         self.are_stats_outdated = true;
         Ok(())
     }

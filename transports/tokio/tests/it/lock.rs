@@ -8,7 +8,8 @@ use statestore_proto::hlc::FencingToken;
 use statestore_proto::lock::{HolderStatus, LossReason, NotAcquired};
 use statestore_proto::transport::ReasonCode;
 use statestore_tokio::{
-    Error, HolderWatch, LeasedLock, LockError, LockGuard, LockLost, StateStore, Update,
+    Backoff, Error, HolderWatch, LeasedLock, LockConfigError, LockError, LockGuard, LockLost,
+    StateStore, Update,
 };
 use tokio::time::{Instant, sleep};
 
@@ -300,4 +301,34 @@ async fn shutdown_does_not_wait_for_an_unreachable_store() {
     drop(guard);
     let ((), took) = timed(a.shutdown()).await;
     assert!(took <= Duration::from_secs(3), "{took:?}");
+}
+
+/// Time until a waiter has the lock after a store has started.
+async fn wait_for_store(change: impl FnOnce(LeasedLock) -> LeasedLock) -> Duration {
+    let broker = Hub::new();
+    let a = client(broker.link("a")).await;
+    let waiter = change(lock(&a));
+    let acquired = tokio::spawn(async move { waiter.acquire().await.map(|_| Instant::now()) });
+    sleep(Duration::from_secs(100)).await;
+    let _service = service(broker.store_link("statestore")).await;
+    let since = Instant::now();
+    let at = acquired.await.expect("no panic").expect("the lock is free");
+    at.duration_since(since)
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_sets_the_pauses_of_a_waiter_without_a_store() {
+    let usual = wait_for_store(|lock| lock).await;
+    assert!(usual <= LEASE / 4, "{usual:?}");
+    let pause = Duration::from_secs(1_000);
+    let pauses = Backoff { first: pause, longest: pause };
+    let patient = wait_for_store(|lock| lock.retry(pauses)).await;
+    assert!(patient > pause / 2 - Duration::from_secs(101) && patient <= pause, "{patient:?}");
+    let (_broker, _service, a, _) = three().await;
+    let wrong = lock(&a).retry(Backoff { first: 2 * pause, longest: pause }).acquire().await;
+    assert!(
+        matches!(wrong, Err(LockError::Config(LockConfigError::RetryOrder))),
+        "{:?}",
+        wrong.err()
+    );
 }

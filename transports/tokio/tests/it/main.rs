@@ -10,8 +10,10 @@ mod lock;
 mod log;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod pattern_watch;
 mod replaced;
 mod requests;
+mod seed;
 mod slow;
 mod typed;
 mod update;

@@ -5,7 +5,14 @@ use super::*;
 fn from(variables: &[(&str, &str)]) -> Result<Options, SettingsError> {
     let host = ("AIO_BROKER_HOSTNAME", "broker");
     let all = std::iter::once(&host).chain(variables);
-    Options::from_variables(all.map(|(name, value)| (name.into(), value.into())))
+    parse(all)?.options()
+}
+
+fn parse<'a>(
+    variables: impl IntoIterator<Item = &'a (&'a str, &'a str)>,
+) -> Result<Settings, SettingsError> {
+    let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
+    Settings::from_variables(variables)
 }
 
 fn error(variables: &[(&str, &str)]) -> String {
@@ -77,7 +84,7 @@ fn clean_start_and_expiry_select_the_session() {
 
 #[test]
 fn invalid_settings_are_errors_that_name_them_and_the_remedy() {
-    let missing = Options::from_variables([]).expect_err("the host is missing");
+    let missing = parse([]).and_then(|none| none.options()).expect_err("the host is missing");
     assert_eq!(missing.to_string(), "AIO_BROKER_HOSTNAME is not set");
     for (variables, expected) in [
         (
@@ -202,4 +209,20 @@ fn password_file_is_read_without_its_line_end() {
         assert_eq!(options.credentials, Some((String::new(), password.into())), "{text:?}");
     }
     std::fs::remove_file(&path).expect("the file");
+}
+
+#[test]
+fn options_if_set_are_none_only_without_any_variable() {
+    let if_set = |variables: &[(&str, &str)]| parse(variables)?.options_if_set();
+    let unrelated = [("AIO_BROKER_SERVICE_HOST", "10.0.0.7"), ("AIO_TLS_CA_FILE", "")];
+    assert!(if_set(&unrelated).expect("other variables are ignored").is_none());
+    let found = if_set(&[("AIO_BROKER_HOSTNAME", "broker")]).expect("a host suffices");
+    assert_eq!(found.map(|options| options.host), Some("broker".to_owned()));
+    for (variable, expected) in [
+        ("AIO_MQTT_CLIENT_ID", "AIO_BROKER_HOSTNAME is not set"),
+        ("AIO_BROKER_HOSTNAM", "did you mean AIO_BROKER_HOSTNAME?"),
+    ] {
+        let error = if_set(&[(variable, "lamp")]).expect_err("the settings are incomplete");
+        assert!(error.to_string().contains(expected), "{variable}: {error}");
+    }
 }

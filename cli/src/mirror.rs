@@ -1,0 +1,305 @@
+//! `mirror`: copies keys and their changes from one store to another.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::json;
+use statestore_proto::hlc::{FencingToken, Version};
+use statestore_proto::message::{Refusal, ServiceError};
+use statestore_proto::time::UnixTime;
+use statestore_tokio::{Error, PatternEnd, PatternEvent, StateStore};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::args::{Common, Connection, Mirror, Output};
+use crate::connection;
+use crate::data::{requests, unix_now};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::keys::READING_MAX;
+use crate::output::{line, notice};
+use crate::signals::Signals;
+
+/// Pause before a request that failed is repeated.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Refused keys that are printed. The others are counted.
+const REFUSED_SHOWN: u64 = 10;
+
+/// Expiry of the key that checks whether both stores differ, in case it cannot be deleted.
+const PROBE_EXPIRY: Duration = Duration::from_secs(30);
+
+pub(crate) async fn run(args: Mirror) -> Result<ExitCode, Failure> {
+    if args.keys.bytes().all(|byte| byte == b'*') {
+        return Err(Failure::bad_input(
+            "--keys: this pattern matches every key, also locks; name a part of the keys, such as \
+             'rooms/*', or copy all keys once with `statestore export` and `statestore import`",
+        ));
+    }
+    if args.from == args.to {
+        return Err(itself());
+    }
+    let mut signals = Signals::new()?.with_hangup()?;
+    let common = |broker: &str, login| Common {
+        connection: Connection { broker: vec![broker.to_owned()], login },
+        timeout: args.timeout,
+        output: args.output,
+    };
+    let target = connection::store(&common(&args.to, args.to_login.login()))
+        .map_err(|failure| failure.map(|text| format!("target: {text}")))?;
+    let source = connection::store(&common(&args.from, args.login.clone()))?;
+    let checked = signals.unless_received(check_different(&source, &target)).await;
+    let Some(checked) = checked else { return Ok(ExitCode::SUCCESS) };
+    checked?;
+    let mut copier = Copier::new(target, args.output);
+    let outcome = signals.unless_received(follow(&source, &mut copier, &args)).await;
+    copier.print("stopped").await?;
+    outcome.transpose()?;
+    source.shutdown().await;
+    Ok(if copier.counts.refused > 0 { Exit::Refused } else { Exit::Success }.into())
+}
+
+fn itself() -> Failure {
+    Failure::bad_input(
+        "FROM and TO are the same store, so each copy would cause another one: name another target",
+    )
+}
+
+/// Fails if both handles reach one store, for example by two names of one machine.
+async fn check_different(source: &StateStore, target: &StateStore) -> Result<(), Failure> {
+    let probe = connection::unique_id("mirror");
+    let side = |side: &'static str| {
+        move |error| Failure::request(error).map(|text| format!("{side}: {text}"))
+    };
+    target.set(probe.clone(), "probe").expires_after(PROBE_EXPIRY).await.map_err(side("target"))?;
+    let found = source.get(probe.clone()).await;
+    // It expires otherwise.
+    let _ = target.del(probe).await;
+    match found.map_err(side("source"))? {
+        Some(_) => Err(itself()),
+        None => Ok(()),
+    }
+}
+
+/// Copies until an error, or with --once until all keys are copied.
+async fn follow(source: &StateStore, copier: &mut Copier, args: &Mirror) -> Result<(), Failure> {
+    let mut changes = source.watch_pattern(args.keys.clone());
+    let (mut is_live, mut is_reported) = (false, false);
+    let mut report = tokio::time::interval_at(Instant::now() + args.report, args.report);
+    loop {
+        copier.start_writes();
+        if is_live && copier.is_idle() {
+            if !std::mem::replace(&mut is_reported, true) {
+                copier.print("live").await?;
+            }
+            if args.once {
+                return Ok(());
+            }
+        }
+        tokio::select! {
+            event = changes.next() => match event {
+                Some(PatternEvent::Changed { key, value, version }) => {
+                    copier.add(key, value, version);
+                }
+                Some(PatternEvent::Live) => {
+                    is_live = true;
+                }
+                Some(PatternEvent::Gap) => {
+                    (is_live, is_reported) = (false, false);
+                    copier.print("gap").await?;
+                }
+                Some(PatternEvent::Ended(PatternEnd::TooManyKeys(most))) => {
+                    return Err(Failure::bad_input(format_args!(
+                        "--keys {}: more than {most} keys match; use a narrower pattern, or one \
+                         mirror for each part of the keys",
+                        args.keys
+                    )));
+                }
+                Some(PatternEvent::Ended(PatternEnd::Failed(error))) => {
+                    return Err(crate::keys::failure(error));
+                }
+                None | Some(_) => {
+                    return Err(Failure::stopped(&source.status().current()));
+                }
+            },
+            written = copier.writes.join_next(), if !copier.writes.is_empty() => {
+                if let Some(written) = written {
+                    copier.settle(written.map_err(Failure::system)?)?;
+                }
+            }
+            _ = report.tick(), if copier.has_changed => copier.print("copying").await?,
+        }
+    }
+}
+
+/// A value of the source, or a deletion.
+#[derive(Clone)]
+struct Copy {
+    value: Option<Bytes>,
+    /// The version of the source. Without one, a key is written without a fence.
+    version: Option<Version>,
+}
+
+/// Results since the start.
+#[derive(Default)]
+struct Counts {
+    copied: u64,
+    deleted: u64,
+    /// Keys whose copy in the target is newer.
+    superseded: u64,
+    refused: u64,
+    /// Of the last copy, in milliseconds.
+    lag: Option<Duration>,
+}
+
+/// The writes to the target: at most one per key is in flight, and the latest change waits.
+struct Copier {
+    target: StateStore,
+    output: Output,
+    /// The latest change of each key that waits.
+    waiting: BTreeMap<Bytes, Copy>,
+    /// Keys with a write in flight, and the latest version that was written of each key.
+    in_flight: BTreeMap<Bytes, Copy>,
+    /// The latest version of each key, for a deletion without one.
+    versions: BTreeMap<Bytes, Version>,
+    writes: JoinSet<(Bytes, Copy, Result<(), Error>)>,
+    counts: Counts,
+    has_changed: bool,
+}
+
+impl Copier {
+    fn new(target: StateStore, output: Output) -> Self {
+        Self {
+            target,
+            output,
+            waiting: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            writes: JoinSet::new(),
+            counts: Counts::default(),
+            has_changed: false,
+        }
+    }
+
+    fn add(&mut self, key: Bytes, value: Option<Bytes>, version: Option<Version>) {
+        let version = match (&value, version) {
+            (None, None) => self.versions.get(&key).cloned(),
+            (_, version) => version,
+        };
+        match (&value, &version) {
+            (Some(_), Some(version)) => _ = self.versions.insert(key.clone(), version.clone()),
+            _ => _ = self.versions.remove(&key),
+        }
+        self.waiting.insert(key, Copy { value, version });
+    }
+
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.writes.is_empty()
+    }
+
+    fn start_writes(&mut self) {
+        while self.writes.len() < READING_MAX {
+            let free = self.waiting.keys().find(|key| !self.in_flight.contains_key(*key));
+            let Some(key) = free.cloned() else { return };
+            let Some(copy) = self.waiting.remove(&key) else { return };
+            self.in_flight.insert(key.clone(), copy.clone());
+            self.write(key, copy, Duration::ZERO);
+        }
+    }
+
+    fn write(&mut self, key: Bytes, copy: Copy, pause: Duration) {
+        let target = self.target.clone();
+        self.writes.spawn(async move {
+            sleep(pause).await;
+            let token =
+                copy.version.as_ref().map(|version| FencingToken::new(version.hlc().clone()));
+            let result = match &copy.value {
+                Some(value) => {
+                    let set = target.set(key.clone(), value.clone());
+                    match token {
+                        Some(token) => set.fencing_token(token).await.map(drop),
+                        None => set.await.map(drop),
+                    }
+                }
+                None => {
+                    let del = target.del(key.clone());
+                    match token {
+                        Some(token) => del.fencing_token(token).await.map(drop),
+                        None => del.await.map(drop),
+                    }
+                }
+            };
+            (key, copy, result)
+        });
+    }
+
+    fn settle(
+        &mut self,
+        (key, copy, result): (Bytes, Copy, Result<(), Error>),
+    ) -> Result<(), Failure> {
+        self.has_changed = true;
+        match result {
+            Ok(()) => {
+                let counts = &mut self.counts;
+                match copy.value {
+                    Some(_) => counts.copied += 1,
+                    None => counts.deleted += 1,
+                }
+                counts.lag = copy.version.map(|version| lag(unix_now(), version.hlc().wall()));
+            }
+            Err(Error::Refused {
+                error: ServiceError::Known(Refusal::FencingTokenLower), ..
+            }) => self.counts.superseded += 1,
+            Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => {
+                self.counts.refused += 1;
+                if self.counts.refused <= REFUSED_SHOWN {
+                    notice(requests::key_failure(&key, error));
+                }
+            }
+            Err(error @ Error::Closed(_)) => {
+                let failure = Failure::request(error);
+                return Err(failure.map(|text| format!("target: {text}")));
+            }
+            // Unless a later change waits.
+            Err(_) if !self.waiting.contains_key(&key) => {
+                self.write(key, copy, RETRY);
+                return Ok(());
+            }
+            Err(_) => {}
+        }
+        self.in_flight.remove(&key);
+        Ok(())
+    }
+
+    async fn print(&mut self, what: &str) -> Result<(), Failure> {
+        self.has_changed = false;
+        let waiting = self.waiting.len() + self.writes.len();
+        let Counts { copied, deleted, superseded, refused, lag } = self.counts;
+        let lag_ms = lag.map(|lag| u64::try_from(lag.as_millis()).unwrap_or(u64::MAX));
+        let text = match self.output {
+            Output::Text => {
+                let lag = lag_ms.map_or_else(String::new, |lag| format!(", lag {lag} ms"));
+                format!(
+                    "{what}: copied {copied}, deleted {deleted}, newer in the target \
+                     {superseded}, refused {refused}, waiting {waiting}{lag}\n"
+                )
+            }
+            Output::Json => {
+                let text = json!({
+                    "result": what, "copied": copied, "deleted": deleted,
+                    "superseded": superseded, "refused": refused, "waiting": waiting,
+                    "lag_ms": lag_ms,
+                });
+                format!("{text}\n")
+            }
+        };
+        line(text).await
+    }
+}
+
+/// The time since a version. Clocks that differ must not cause a negative lag.
+fn lag(now: UnixTime, version: UnixTime) -> Duration {
+    Duration::from_millis(now.as_millis().saturating_sub(version.as_millis()))
+}

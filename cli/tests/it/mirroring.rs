@@ -1,0 +1,117 @@
+//! `mirror`: copies between two stores.
+
+use std::time::{Duration, Instant};
+
+use statestore_proto::hlc::{Hlc, NodeId};
+use statestore_proto::time::UnixTime;
+use statestore_testkit::wire::raw::unix_ms;
+
+use crate::deployment::{Deployment, Mode, in_each_mode};
+use crate::process::{Running, run, statestore};
+
+in_each_mode!(
+    keys_and_changes_are_mirrored,
+    mirror_continues_after_a_restart_of_the_target,
+    older_copy_never_replaces_a_newer_one,
+    mirror_onto_itself_is_refused,
+);
+
+fn mirror(from: &Deployment, to: &Deployment, options: &[&str]) -> Running {
+    let mut command = statestore();
+    command.args(["mirror", &from.url(), &to.url(), "--keys", "rooms/*", "--timeout", "5s"]);
+    Running::start(command.args(options))
+}
+
+/// Waits until a key has this value.
+fn wait_for(place: &Deployment, key: &str, code: i32, value: &str) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let ended = place.run(&["get", key]);
+        if (ended.code, ended.text()) == (Some(code), value) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{key} is not {value:?}: {ended:?}");
+    }
+}
+
+fn keys_and_changes_are_mirrored(mode: Mode) {
+    let Some(from) = mode.start(&[]) else { return };
+    let Some(to) = mode.start(&[]) else { return };
+    from.run(&["set", "rooms/1", "21"]).version();
+    from.run_with_input(&["set", "rooms/2", "--file", "-"], b"\x00\xff").version();
+    from.run(&["set", "lamps/1", "on"]).version();
+    let once = mirror(&from, &to, &["--once"]).end();
+    assert_eq!(once.code, Some(0), "{once:?}");
+    assert!(once.text().contains("stopped: copied 2, deleted 0,"), "{once:?}");
+    assert!(once.text().contains(", refused 0, waiting 0, lag "), "{once:?}");
+    to.run(&["get", "rooms/1"]).is(0, "21");
+    assert_eq!(to.run(&["get", "rooms/2"]).out, b"\x00\xff");
+    to.run(&["get", "lamps/1"]).is(1, "");
+
+    let running = mirror(&from, &to, &["--output", "json"]);
+    assert_eq!(running.json()["result"], "live");
+    from.run(&["set", "rooms/1", "22"]).version();
+    wait_for(&to, "rooms/1", 0, "22");
+    from.run(&["del", "rooms/1"]).is(0, "");
+    wait_for(&to, "rooms/1", 1, "");
+    from.run(&["set", "rooms/1", "23", "--px", "300ms"]).version();
+    wait_for(&to, "rooms/1", 0, "23");
+    wait_for(&to, "rooms/1", 1, "");
+    // A new key is found by the next listing.
+    from.run(&["set", "rooms/3", "new"]).version();
+    wait_for(&to, "rooms/3", 0, "new");
+    assert_eq!(to.run(&["keys", "*"]).text(), "rooms/2\nrooms/3\n", "the probe is deleted");
+    running.signal("-TERM");
+    let ended = running.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+fn mirror_continues_after_a_restart_of_the_target(mode: Mode) {
+    let Some(from) = mode.start(&[]) else { return };
+    let Some(mut to) = mode.start(&[]) else { return };
+    from.run(&["set", "rooms/1", "1"]).version();
+    let running = mirror(&from, &to, &[]);
+    assert!(running.line().starts_with("live: "));
+    wait_for(&to, "rooms/1", 0, "1");
+    to.kill_store();
+    from.run(&["set", "rooms/1", "2"]).version();
+    from.run(&["set", "rooms/1", "3"]).version();
+    to.start_store();
+    wait_for(&to, "rooms/1", 0, "3");
+    running.kill();
+}
+
+fn older_copy_never_replaces_a_newer_one(mode: Mode) {
+    let Some(from) = mode.start(&[]) else { return };
+    let Some(to) = mode.start(&[]) else { return };
+    from.run(&["set", "rooms/1", "old"]).version();
+    // A mirror of a later state of the source has written the key.
+    let node = NodeId::new("StateStore").expect("a node id");
+    let later = Hlc::new(UnixTime::from_millis(unix_ms() + 20_000), 0, node).to_string();
+    to.run(&["set", "rooms/1", "newer", "--fencing-token", &later]).version();
+    let ended = mirror(&from, &to, &["--once"]).end();
+    assert!(ended.text().contains("copied 0, deleted 0, newer in the target 1"), "{ended:?}");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    to.run(&["get", "rooms/1"]).is(0, "newer");
+}
+
+fn mirror_onto_itself_is_refused(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
+    mirror(&here, &here, &[]).end().fails(2, &["FROM and TO are the same store"]);
+    // By another name of the same machine.
+    let (url, other) = (here.url(), here.url().replace("127.0.0.1", "localhost"));
+    let mut command = statestore();
+    command.args(["mirror", &url, &other, "--keys", "rooms/*", "--timeout", "5s"]);
+    run(&mut command).fails(2, &["FROM and TO are the same store", "another target"]);
+    here.run(&["keys", "*"]).is(1, "");
+}
+
+#[test]
+fn mirror_of_everything_is_refused() {
+    let line = ["mirror", "mqtt://a", "mqtt://b", "--keys", "*"];
+    run(statestore().args(line)).fails(2, &["every key", "'rooms/*'", "statestore export"]);
+    let line = ["mirror", "mqtt://127.0.0.1:1", "mqtt://127.0.0.1:2", "--keys", "a/*"];
+    run(statestore().args(line).args(["--timeout", "200ms"])).fails(3, &["target: "]);
+    let line = ["mirror", "http://a", "mqtt://b", "--keys", "a/*"];
+    run(statestore().args(line)).fails(2, &["http://a", "mqtt://HOST:PORT"]);
+}

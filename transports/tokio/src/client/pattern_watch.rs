@@ -1,0 +1,377 @@
+//! Changes of all keys that match a pattern, as a stream.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Bound;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_core::Stream;
+use statestore_proto::client::{IntoBytes, WatchEnd, WatchEvent};
+use statestore_proto::hlc::Version;
+use statestore_proto::message::KeyPreview;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::client::error::Error;
+use crate::client::handle::StateStore;
+use crate::client::keys::{Keys, is_transient};
+use crate::client::watch::Watch;
+
+/// Default of [`PatternWatch::interval`].
+const INTERVAL: Duration = Duration::from_secs(10);
+/// The shortest interval. Each listing can read all keys of the store.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// Pause before a failed listing is repeated, unless the interval is shorter.
+const RETRY: Duration = Duration::from_secs(1);
+/// Default and maximum of [`PatternWatch::keys_max`]: what one handle can watch, with some left for
+/// locks and other watches.
+const KEYS_MAX: usize = 1_000;
+
+impl StateStore {
+    /// Watches all keys that match a [pattern](statestore_proto::glob): their current values, and
+    /// every later change.
+    ///
+    /// The protocol has no such request. The stream lists the keys (SCAN) at the start and at an
+    /// [interval](PatternWatch::interval), and watches each key (KEYNOTIFY). See [`PatternWatch`]
+    /// for the delays, the costs and the limit that follow.
+    ///
+    /// ```
+    /// use statestore_tokio::{PatternEvent, StateStore};
+    ///
+    /// async fn follow(store: &StateStore) {
+    ///     let mut rooms = store.watch_pattern("rooms/*");
+    ///     while let Some(event) = rooms.next().await {
+    ///         match event {
+    ///             PatternEvent::Changed { key, value: Some(value), .. } => {
+    ///                 println!("{} is {}", key.escape_ascii(), value.escape_ascii());
+    ///             }
+    ///             PatternEvent::Changed { key, .. } => println!("{} is gone", key.escape_ascii()),
+    ///             PatternEvent::Live => println!("what was reported is current"),
+    ///             PatternEvent::Gap => println!("changes may be missed until the next `Live`"),
+    ///             PatternEvent::Ended(end) => println!("over: {end}"),
+    ///             _ => {}
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub fn watch_pattern(&self, pattern: impl IntoBytes) -> PatternWatch {
+        PatternWatch {
+            store: self.clone(),
+            pattern: pattern.into_bytes(),
+            interval: INTERVAL,
+            keys_max: KEYS_MAX,
+            keys: BTreeMap::new(),
+            polled: None,
+            listing: None,
+            sleep: None,
+            starting: None,
+            is_listed: false,
+            is_live: false,
+            is_over: false,
+        }
+    }
+}
+
+/// An event of a [`PatternWatch`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PatternEvent {
+    /// A key has this value. The first event of each key reports its current value.
+    Changed {
+        /// The key.
+        key: Bytes,
+        /// The value; `None` if the key was deleted or has expired.
+        value: Option<Bytes>,
+        /// The version of the value or of the deletion, if known.
+        version: Option<Version>,
+    },
+    /// Every key of the last listing was reported with its current value.
+    Live,
+    /// Changes may be missed until the next [`Live`](Self::Live).
+    Gap,
+    /// The stream ends.
+    Ended(PatternEnd),
+}
+
+/// Reason for the end of a [`PatternWatch`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PatternEnd {
+    /// More keys match than may be watched.
+    #[error("more than {0} keys match the pattern: use a narrower pattern")]
+    TooManyKeys(usize),
+    /// The store refused the listing or a watch, or the handle has ended.
+    #[error(transparent)]
+    Failed(Error),
+}
+
+/// A stream of the events of all keys that match a pattern.
+///
+/// It begins with the value of each key, and [`PatternEvent::Live`]. [`PatternEvent::Gap`] has the
+/// meaning that it has for [one key](Watch): it is reported if any key may have missed changes. Then
+/// the keys are listed again, those that have changed are reported, and `Live` ends the gap.
+///
+/// * **Delay.** A change of a watched key is reported when its notification arrives. A new key is
+///   reported after the next listing, so within the [interval](Self::interval) and the time of the
+///   listing. A key that is set and deleted between two listings is not reported.
+/// * **Cost.** Each key costs a registration at the store, a KEYNOTIFY and a GET at the start, and a
+///   KEYNOTIFY at each renewal, by default every 30 seconds. Each listing costs one request per page
+///   of 8 KiB of keys. Each call of `next` polls all keys.
+/// * **Limit.** If more than [`keys_max`](Self::keys_max) keys match, the stream ends with
+///   [`PatternEnd::TooManyKeys`].
+///
+/// A store that does not support SCAN refuses the listing, and the stream ends. A deleted key is
+/// watched until the next listing. Dropping the stream ends all watches.
+#[must_use = "keys are listed when the stream is polled"]
+pub struct PatternWatch {
+    store: StateStore,
+    pattern: Bytes,
+    interval: Duration,
+    keys_max: usize,
+    keys: BTreeMap<Bytes, WatchedKey>,
+    /// The key that was polled last, so that a busy key does not delay the others.
+    polled: Option<Bytes>,
+    listing: Option<Listing>,
+    /// Until the next listing.
+    sleep: Option<Pin<Box<Sleep>>>,
+    starting: Option<Starting>,
+    /// Set if a listing that began after the last gap is complete.
+    is_listed: bool,
+    /// Set if the last status that was reported is `Live`.
+    is_live: bool,
+    is_over: bool,
+}
+
+struct WatchedKey {
+    watch: Watch,
+    is_live: bool,
+    has_value: bool,
+}
+
+/// An event of one key.
+enum KeyEvent {
+    Changed(PatternEvent),
+    Gap,
+    Ended(Error),
+}
+
+/// A listing in progress.
+struct Listing {
+    keys: Keys,
+    found: BTreeSet<Bytes>,
+    /// Set if a gap was reported since its begin: it may lack keys.
+    is_outdated: bool,
+}
+
+/// A watch that is being started.
+struct Starting {
+    key: Bytes,
+    watch: Pin<Box<dyn Future<Output = Result<Watch, Error>> + Send>>,
+}
+
+impl PatternWatch {
+    /// Sets the time between the end of a listing and the next one: at least 100 ms, ten seconds by
+    /// default.
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.interval = interval.max(INTERVAL_MIN);
+        self
+    }
+
+    /// Sets the largest number of keys: 1 to 1,000, which is the default. All watches of one handle
+    /// together are limited by
+    /// [`ClientLimits::watches_max`](statestore_proto::limits::ClientLimits).
+    pub fn keys_max(mut self, keys: usize) -> Self {
+        self.keys_max = keys.clamp(1, KEYS_MAX);
+        self
+    }
+
+    /// Returns the next event; `None` at the end. Cancel safe.
+    pub async fn next(&mut self) -> Option<PatternEvent> {
+        std::future::poll_fn(|context| self.poll(context)).await
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<PatternEvent>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        // First, since keys that change all the time must not delay it.
+        if let Err(event) = self.poll_listing(context) {
+            return Poll::Ready(Some(event));
+        }
+        while let Some(event) = self.poll_keys(context) {
+            match event {
+                KeyEvent::Changed(event) => return Poll::Ready(Some(event)),
+                KeyEvent::Gap => {
+                    if let Some(gap) = self.begin_gap() {
+                        return Poll::Ready(Some(gap));
+                    }
+                }
+                KeyEvent::Ended(error) => return Poll::Ready(Some(self.end(error))),
+            }
+        }
+        // A gap has set another time of the next listing.
+        if let Some(sleep) = &mut self.sleep
+            && sleep.as_mut().poll(context).is_ready()
+        {
+            context.waker().wake_by_ref();
+        }
+        let is_complete = self.is_listed && self.listing.is_none() && self.starting.is_none();
+        if is_complete && !self.is_live && self.keys.values().all(|key| key.is_live) {
+            self.is_live = true;
+            return Poll::Ready(Some(PatternEvent::Live));
+        }
+        Poll::Pending
+    }
+
+    /// Polls the watches, beginning after the key that was polled last.
+    fn poll_keys(&mut self, context: &mut Context<'_>) -> Option<KeyEvent> {
+        let first = match self.polled.take() {
+            Some(key) => Bound::Excluded(key),
+            None => Bound::Unbounded,
+        };
+        let last = match &first {
+            Bound::Excluded(key) => Bound::Included(key.clone()),
+            // An empty range, since all keys are in the first one.
+            _ => Bound::Excluded(Bytes::new()),
+        };
+        for range in [(first, Bound::Unbounded), (Bound::Unbounded, last)] {
+            for (key, watched) in self.keys.range_mut::<Bytes, _>(range) {
+                while let Poll::Ready(event) = watched.watch.poll(context) {
+                    match event {
+                        Some(WatchEvent::Changed { value, version }) => {
+                            watched.has_value = value.is_some();
+                            let key = key.clone();
+                            self.polled = Some(key.clone());
+                            let event = PatternEvent::Changed { key, value, version };
+                            return Some(KeyEvent::Changed(event));
+                        }
+                        Some(WatchEvent::Live) => watched.is_live = true,
+                        Some(WatchEvent::Gap) => {
+                            watched.is_live = false;
+                            return Some(KeyEvent::Gap);
+                        }
+                        Some(WatchEvent::Ended(WatchEnd::Refused(error))) => {
+                            return Some(KeyEvent::Ended(Error::Refused { error, reason: None }));
+                        }
+                        None | Some(_) => return Some(KeyEvent::Ended(self.store.closed())),
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Lists the keys, and starts watches. Returns an event of the stream as the error.
+    fn poll_listing(&mut self, context: &mut Context<'_>) -> Result<(), PatternEvent> {
+        loop {
+            if let Some(starting) = &mut self.starting {
+                let Poll::Ready(started) = starting.watch.as_mut().poll(context) else {
+                    return Ok(());
+                };
+                let key = starting.key.clone();
+                self.starting = None;
+                let watch = started.map_err(|error| self.end(error))?;
+                self.keys.insert(key, WatchedKey { watch, is_live: false, has_value: false });
+            }
+            let Some(listing) = &mut self.listing else {
+                let is_due = match &mut self.sleep {
+                    Some(sleep) => sleep.as_mut().poll(context).is_ready(),
+                    None => true,
+                };
+                if !is_due {
+                    return Ok(());
+                }
+                self.sleep = None;
+                self.listing = Some(Listing {
+                    keys: self.store.scan(self.pattern.clone()),
+                    found: BTreeSet::new(),
+                    is_outdated: false,
+                });
+                continue;
+            };
+            let polled = listing.keys.poll(context);
+            match polled {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Some(Ok(key))) => {
+                    listing.found.insert(key.clone());
+                    if listing.found.len() > self.keys_max {
+                        self.is_over = true;
+                        self.keys.clear();
+                        let end = PatternEnd::TooManyKeys(self.keys_max);
+                        return Err(PatternEvent::Ended(end));
+                    }
+                    if !self.keys.contains_key(&key) {
+                        let (store, watched) = (self.store.clone(), key.clone());
+                        let watch = Box::pin(async move { store.watch(watched).await });
+                        self.starting = Some(Starting { key, watch });
+                    }
+                }
+                Poll::Ready(Some(Err(error))) if is_transient(&error) => {
+                    self.listing = None;
+                    self.sleep_for(RETRY.min(self.interval));
+                    if let Some(gap) = self.begin_gap() {
+                        return Err(gap);
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => return Err(self.end(error)),
+                Poll::Ready(None) => self.finish_listing(),
+            }
+        }
+    }
+
+    /// Ends the watches of keys that are absent.
+    fn finish_listing(&mut self) {
+        let Some(listing) = self.listing.take() else { return };
+        // A key with a value may have been set after the listing had passed it.
+        self.keys.retain(|key, watched| {
+            listing.found.contains(key) || watched.has_value || !watched.is_live
+        });
+        self.is_listed |= !listing.is_outdated;
+        let pause = if listing.is_outdated { Duration::ZERO } else { self.interval };
+        self.sleep_for(pause);
+    }
+
+    fn sleep_for(&mut self, pause: Duration) {
+        let until = Instant::now().checked_add(pause);
+        // A pause beyond the range of the clock never ends.
+        let until = until.unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400 * 365));
+        self.sleep = Some(Box::pin(sleep_until(until)));
+    }
+
+    /// Marks what was listed as incomplete. Returns the event, unless it was reported already.
+    fn begin_gap(&mut self) -> Option<PatternEvent> {
+        self.is_listed = false;
+        match &mut self.listing {
+            Some(listing) => listing.is_outdated = true,
+            // Not at once: the store is probably out of reach.
+            None => self.sleep_for(RETRY.min(self.interval)),
+        }
+        std::mem::take(&mut self.is_live).then_some(PatternEvent::Gap)
+    }
+
+    fn end(&mut self, error: Error) -> PatternEvent {
+        self.is_over = true;
+        self.keys.clear();
+        PatternEvent::Ended(PatternEnd::Failed(error))
+    }
+}
+
+impl Stream for PatternWatch {
+    type Item = PatternEvent;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<PatternEvent>> {
+        self.get_mut().poll(context)
+    }
+}
+
+impl fmt::Debug for PatternWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PatternWatch")
+            .field("pattern", &KeyPreview(&self.pattern))
+            .field("keys", &self.keys.len())
+            .field("is_live", &self.is_live)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,26 @@
+//! Initial keys of a store.
+
+use statestore_loopback::Hub;
+use statestore_tokio::StoreService;
+
+use crate::client;
+
+#[tokio::test(start_paused = true)]
+async fn seeded_keys_have_versions_that_later_writes_exceed() {
+    let hub = Hub::new();
+    let service = StoreService::builder().seed([("a", "1"), ("b", "2"), ("a", "ignored")]);
+    let service = service.spawn(hub.store_link("statestore"));
+    service.wait_connected().await.expect("the store connects");
+    assert_eq!(service.stats().keys, 2, "before the first request");
+    let store = client(hub.link("c")).await;
+    let mut versions = Vec::new();
+    for (key, value) in [("a", "1"), ("b", "2")] {
+        let found = store.get(key).await.expect("a response").expect("a value");
+        assert_eq!(&found.value[..], value.as_bytes());
+        versions.push(found.version.expect("a version"));
+    }
+    versions.push(store.set("a", "3").await.expect("set"));
+    let hlcs: Vec<_> = versions.iter().map(|version| version.hlc()).collect();
+    assert!(hlcs.is_sorted_by(|one, other| one < other), "{versions:?}");
+    assert!(store.del("b").await.expect("a response"));
+}
