@@ -23,6 +23,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
+use self::authenticator::Authenticator;
 use self::connection::serve;
 pub use self::convert::Message;
 use self::driver::BrokerDriver;
@@ -203,11 +204,12 @@ impl Broker {
         }
         let driver = Arc::new(BrokerDriver::new(&options));
         let (stopped, stop) = watch::channel(false);
-        let accept = |(socket, Listener { protocol, tls, .. })| {
-            let port = Port { driver: Arc::clone(&driver), protocol, tls };
+        let accept = |((socket, Listener { protocol, tls, .. }), authenticator)| {
+            let authenticator = Arc::clone(authenticator);
+            let port = Port { driver: Arc::clone(&driver), protocol, tls, authenticator };
             tokio::spawn(port.accept(socket, stop.clone()))
         };
-        let accepting = listeners.into_iter().map(accept).collect();
+        let accepting = listeners.into_iter().zip(&driver.authenticators).map(accept).collect();
         tokio::spawn(Arc::clone(&driver).run_timer());
         *lock(&self.shared.options) = options;
         *lock(&self.shared.state) = State::Listening(Listening { driver, stopped, accepting });
@@ -268,6 +270,7 @@ struct Port {
     driver: Arc<BrokerDriver>,
     protocol: Protocol,
     tls: Option<ServerTls>,
+    authenticator: Arc<Authenticator>,
 }
 
 impl Port {
@@ -304,7 +307,7 @@ impl Port {
     async fn serve_accepted(self, id: ConnectionId, stream: TcpStream, peer: SocketAddr) {
         // Nagle's algorithm would delay each response by 40 ms.
         let _ = stream.set_nodelay(true);
-        let Some(wakeup) = self.driver.register_connection(id, peer) else {
+        let Some(wakeup) = self.driver.register_connection(id, peer, &self.authenticator) else {
             return self.driver.unregister_connection(id);
         };
         let accepted = Accepted { id, peer, wakeup };

@@ -3,6 +3,10 @@
 use std::net::SocketAddr;
 
 use crate::listen::tls::ServerTls;
+#[cfg(feature = "tls")]
+use crate::login::certificates::CertificateUsers;
+#[cfg(feature = "service-accounts")]
+use crate::login::service_accounts::ServiceAccounts;
 
 /// An address on which a [`Broker`](crate::Broker) listens: plain or with TLS, for MQTT over TCP
 /// or over WebSocket.
@@ -19,6 +23,25 @@ pub struct Listener {
     pub(crate) address: SocketAddr,
     pub(crate) protocol: Protocol,
     pub(crate) tls: Option<ServerTls>,
+    /// The logins of this listener, if they differ from those of the broker.
+    pub(crate) login: Option<ListenerLogin>,
+}
+
+/// The logins of one listener. Without any, its clients need no login.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ListenerLogin {
+    #[cfg(feature = "tls")]
+    pub(crate) certificate_users: Option<CertificateUsers>,
+    #[cfg(feature = "service-accounts")]
+    pub(crate) service_accounts: Option<ServiceAccounts>,
+}
+
+impl ListenerLogin {
+    /// Returns whether clients need no login.
+    #[cfg(feature = "server")]
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.certificate_users.is_none() && self.service_accounts.is_none()
+    }
 }
 
 /// Protocol of a listener.
@@ -34,7 +57,7 @@ impl Listener {
     /// Listens on this address for MQTT over TCP, without TLS. Port 0 selects a free port.
     #[must_use]
     pub fn new(address: impl Into<SocketAddr>) -> Self {
-        Self { address: address.into(), protocol: Protocol::Mqtt, tls: None }
+        Self { address: address.into(), protocol: Protocol::Mqtt, tls: None, login: None }
     }
 
     /// Requires TLS. Several listeners can share one [`ServerTls`]. Needs the feature `tls`.
@@ -42,6 +65,44 @@ impl Listener {
     #[must_use]
     pub fn tls(mut self, tls: ServerTls) -> Self {
         self.tls = Some(tls);
+        self
+    }
+
+    /// Lets clients of this listener connect without a login, even if the broker has
+    /// [users](crate::Options), certificates or service accounts. A token is rejected. A TLS
+    /// handshake still requires a client certificate if the [TLS](Self::tls) of this listener does,
+    /// and a [policy](crate::Options::policy) still decides what a client may do.
+    ///
+    /// ```
+    /// use statestore_server::{Listener, Options};
+    ///
+    /// let local = Listener::new(([127, 0, 0, 1], 1883)).anonymous();
+    /// let options = Options::new(local);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn anonymous(mut self) -> Self {
+        self.login = Some(ListenerLogin::default());
+        self
+    }
+
+    /// Requires a client certificate that identifies a user on this listener, instead of the logins
+    /// of the broker. The [TLS](Self::tls) of this listener needs client CAs; otherwise no client
+    /// can log in. Needs the feature `tls`.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn certificate_users(mut self, users: CertificateUsers) -> Self {
+        self.login.get_or_insert_default().certificate_users = Some(users);
+        self
+    }
+
+    /// Accepts tokens of Kubernetes service accounts on this listener, instead of the logins of the
+    /// broker. With [`certificate_users`](Self::certificate_users) too, a client needs one of both.
+    /// Needs the feature `service-accounts`.
+    #[cfg(feature = "service-accounts")]
+    #[must_use]
+    pub fn service_accounts(mut self, accounts: ServiceAccounts) -> Self {
+        self.login.get_or_insert_default().service_accounts = Some(accounts);
         self
     }
 
