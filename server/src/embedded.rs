@@ -10,8 +10,8 @@ use crate::config::{self, Config, ConfigError};
 use crate::event::{Event, Observer};
 use crate::files::LoadError;
 use crate::files::permissions::{warn_about_secret, warn_about_writers};
-use crate::listen::listener::{Listener, Protocol};
 use crate::listen::tls::{RevocationPolicy, ServerTls, TlsFiles};
+use crate::listener::{Listener, Protocol};
 use crate::login::certificates::{CertificateName, CertificateUsers};
 use crate::options::Options;
 use crate::reload::{

@@ -22,7 +22,7 @@ use crate::external;
 use crate::files::permissions::warn_about_writers;
 use crate::host::{Diagnose, Host, Hosted, Place, wait_stopped};
 use crate::http::Exporter;
-use crate::listen::listener::Listener;
+use crate::listener::Listener;
 use crate::reload::{Reloaded, Reloader};
 use crate::state::{ServerError, State};
 use crate::storage::JournalWithProgress;

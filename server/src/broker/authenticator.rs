@@ -11,10 +11,10 @@ use tracing::warn;
 
 #[cfg(feature = "service-accounts")]
 use crate::clock::unix_now;
-use crate::listen::listener::ListenerLogin;
 use crate::listen::tls::ClientCertificate;
 #[cfg(feature = "tls")]
 use crate::listen::tls::ClientTrust;
+use crate::listener::ListenerLogin;
 #[cfg(feature = "tls")]
 use crate::login::certificates::{CertificateRejection, CertificateUsers, CertifiedUser};
 use crate::login::identity::Identity;

@@ -28,10 +28,10 @@ use self::connection::serve;
 pub use self::convert::Message;
 use self::driver::BrokerDriver;
 pub use self::link::EmbeddedLink;
-use crate::listen::listener::{Listener, Protocol};
 use crate::listen::tls::ServerTls;
 #[cfg(feature = "websocket")]
 use crate::listen::websocket;
+use crate::listener::{Listener, Protocol};
 use crate::options::Options;
 use crate::sync::lock;
 
