@@ -3,6 +3,7 @@
 mod client;
 mod connection;
 mod data;
+mod dev;
 mod doctor;
 mod etcd;
 mod help;
@@ -21,6 +22,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 pub(crate) use client::{Bench, Del, Elect, Get, Keys, Lock, Set, Vdel, Watch};
 pub(crate) use connection::{Common, Connection, Login, Output};
 pub(crate) use data::{Data, Dump, Restore};
+pub(crate) use dev::{Dev, DevEnv, DevFormat, DevListen, DevLogin, DevRun, DevVerb};
 pub(crate) use doctor::Doctor;
 #[cfg(not(feature = "etcd"))]
 pub(crate) use etcd::Etcd;
@@ -54,6 +56,8 @@ pub(crate) struct Args {
 pub(crate) enum Verb {
     /// Hosts a state store, in its own broker, or with another broker by --broker
     Serve(Box<Serve>),
+    /// Run a store for development, with certificates and tokens as in a cluster
+    Dev(Box<Dev>),
     /// Add a user to a password file for `serve`, or change a password
     ///
     /// Prompts for the password, or reads it from standard input.

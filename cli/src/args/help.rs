@@ -11,7 +11,7 @@ use crate::exit::Exit;
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Data", &["get", "set", "del", "vdel", "keys", "watch", "data"]),
     ("Coordination", &["lock", "elect"]),
-    ("Server", &["serve", "passwd", "policy", "certificates", "status"]),
+    ("Server", &["serve", "dev", "passwd", "policy", "certificates", "status"]),
     ("Diagnosis", &["doctor", "top", "bench", "verify", "replay"]),
 ];
 
@@ -20,6 +20,7 @@ const OTHER: &str = "Other";
 const EXAMPLES: &str = "\
 Examples:
   statestore serve                            # broker and store on 127.0.0.1:1883
+  statestore dev -- dotnet test               # applications of Azure IoT Operations
   statestore set thermostat 21
   statestore get thermostat
   statestore keys 'rooms/*'
