@@ -44,6 +44,7 @@ pub(super) fn listeners(
     listen: &DevListen,
     directory: &Directory,
 ) -> Result<Vec<Listener>, Failure> {
+    check_origins(&listen.websocket_origin)?;
     let [plain, certificate, token, websocket] = listen.ports();
     let local = IpAddr::from(Ipv4Addr::LOCALHOST);
     let with_login = if listen.listen_all { Ipv4Addr::UNSPECIFIED.into() } else { local };
@@ -63,6 +64,14 @@ pub(super) fn listeners(
         listeners.push(websocket.websocket(&listen.websocket_origin));
     }
     Ok(listeners)
+}
+
+/// Refuses invalid origins, by the rule of `serve`.
+fn check_origins(origins: &[String]) -> Result<(), Failure> {
+    let mut config = Config::default();
+    config.listen.listen_websocket = vec!["127.0.0.1:0".to_owned()];
+    config.listen.websocket_origin = origins.to_vec();
+    config.check().map_err(|error| Failure::bad_input(setting(&error)))
 }
 
 /// The error of a port that cannot be used, with its option.

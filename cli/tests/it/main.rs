@@ -8,6 +8,7 @@ mod certificates;
 mod commands;
 mod crowds;
 mod data;
+mod dev;
 mod dialects;
 mod doctor;
 mod documented;
