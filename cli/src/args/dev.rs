@@ -18,8 +18,8 @@ const WEBSOCKET: u16 = 9001;
     args_conflicts_with_subcommands = true,
     after_long_help = "\
 Without COMMAND, the store runs until it is stopped, and `statestore dev env` prints the variables
-for another shell. With COMMAND, the store runs as long as the command, which has these variables:
-each run has its own store. The exit code is that of the command.
+for another shell. With COMMAND, the store runs as long as the command, and the command has these
+variables. Each run has its own store. The exit code is that of the command.
 
 The directory contains broker-ca.crt, token.txt, client.crt and client.key, as the `.env` of the SDK
 repository names them. They are made at the first start and reused afterwards. Tokens are renewed
@@ -30,7 +30,7 @@ Examples:
   statestore dev                                    # then: eval \"$(statestore dev env)\"
   statestore dev --ports any -- dotnet test
   statestore dev --login certificate -- cargo test
-  statestore dev --service-account shop/robot       # a second token: tokens/shop.robot.txt"
+  statestore dev --service-account shop/robot       # the account of token.txt"
 )]
 pub(crate) struct Dev {
     #[command(subcommand)]
@@ -101,6 +101,9 @@ pub(crate) enum DevPorts {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DevRun {
+    /// Command that the store runs for, with its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
     #[command(flatten)]
     pub(crate) directory: DevDirectory,
     #[command(flatten, next_help_heading = "Listeners")]
@@ -109,9 +112,6 @@ pub(crate) struct DevRun {
     pub(crate) logins: DevLogins,
     #[command(flatten, next_help_heading = "Store")]
     pub(crate) store: DevStore,
-    /// Command that the store runs for, with its arguments
-    #[arg(last = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<String>,
 }
 
 /// Addresses of the listeners.
