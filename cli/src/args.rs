@@ -5,6 +5,7 @@ mod client;
 mod connection;
 mod copying;
 mod data;
+mod dev;
 mod doctor;
 mod etcd;
 mod help;
@@ -26,6 +27,7 @@ pub(crate) use client::{Bench, Del, Elect, Get, Keys, Lock, Set, Vdel, Watch};
 pub(crate) use connection::{Common, Connection, Login, Output};
 pub(crate) use copying::{Bridge, Mirror};
 pub(crate) use data::{Data, Dump, Restore};
+pub(crate) use dev::{Dev, DevEnv, DevFormat, DevListen, DevLogin, DevRun, DevVerb};
 pub(crate) use doctor::Doctor;
 #[cfg(not(feature = "etcd"))]
 pub(crate) use etcd::Etcd;
@@ -60,6 +62,8 @@ pub(crate) struct Args {
 pub(crate) enum Verb {
     /// Run a state store with an embedded or an external broker
     Serve(Box<Serve>),
+    /// Run a store for development, with certificates and tokens as in a cluster
+    Dev(Box<Dev>),
     /// Add a user to a password file for `serve`, or change a password
     ///
     /// Prompts for the password, or reads it from standard input.

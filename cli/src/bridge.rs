@@ -179,11 +179,9 @@ impl Running {
                             self.args.topic
                         ))));
                     }
-                    LinkEvent::Subscribed(..) => {
-                        if !*was_connected {
-                            *was_connected = true;
-                            notice(format_args!("bridging {}", self.args.topic));
-                        }
+                    LinkEvent::Subscribed(..) if !*was_connected => {
+                        *was_connected = true;
+                        notice(format_args!("bridging {}", self.args.topic));
                     }
                     LinkEvent::Message(message) => {
                         if let Some(incoming) = message.as_incoming() {

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, stdin};
 use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
+use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal as Masked};
@@ -142,6 +142,12 @@ impl Job {
             let _ = kill_current_process_group(Signal::TSTP);
         }
     }
+}
+
+/// The exit code of a command, or 128 plus the number of the signal that ended it, as in a shell.
+pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
 }
 
 /// Returns whether standard input is a terminal and this process is in its foreground.

@@ -1,7 +1,6 @@
 //! Runs a command while a lock is held.
 
-use std::os::unix::process::ExitStatusExt;
-use std::process::{ExitCode, ExitStatus};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use rustix::process::{Signal, kill_current_process_group};
@@ -14,7 +13,7 @@ use crate::connection;
 use crate::escape::one_line;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::job::Job;
+use crate::job::{Job, exit_code};
 use crate::output::notice;
 use crate::signals::{Received, Signals};
 
@@ -149,10 +148,4 @@ async fn guarded(
             },
         }
     }
-}
-
-/// The exit code of the command, or 128 plus the number of the signal that ended it, as in a shell.
-fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
 }

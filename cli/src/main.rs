@@ -12,6 +12,7 @@ mod certificates;
 mod cluster_status;
 mod connection;
 mod data;
+mod dev;
 mod doctor;
 mod elect;
 mod escape;
@@ -88,7 +89,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     log::start(match verb {
         // A service logs warnings by default.
-        Verb::Serve(_) => LevelFilter::WARN,
+        Verb::Serve(_) | Verb::Dev(_) => LevelFilter::WARN,
         // Log lines would overwrite the screen.
         #[cfg(feature = "top")]
         Verb::Top(_) => LevelFilter::OFF,
@@ -101,6 +102,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
     let ended = runtime.block_on(async {
         match verb {
             Verb::Serve(serve) => serve::run(*serve).await,
+            Verb::Dev(dev) => dev::run(*dev).await,
             Verb::Get(get) => kv::get(get).await,
             Verb::Set(set) => kv::set(set).await,
             Verb::Del(del) => kv::del(del).await,

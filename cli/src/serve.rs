@@ -98,7 +98,7 @@ async fn reload(server: &Server, supervisor: &Supervisor) {
     supervisor.ready("files reloaded");
 }
 
-fn report_reload(reloaded: &Reloaded) {
+pub(crate) fn report_reload(reloaded: &Reloaded) {
     for report in &reloaded.reports {
         notice(report);
         let warnings: Vec<String> = match &report.result {
@@ -119,7 +119,7 @@ fn report_reload(reloaded: &Reloaded) {
 }
 
 /// The exit code of a server's error, and advice.
-fn failure(error: &ServerError, origins: &Origins) -> Failure {
+pub(crate) fn failure(error: &ServerError, origins: &Origins) -> Failure {
     match error {
         ServerError::Config(error) => Failure::bad_input(origins.locate(error)),
         ServerError::Directory(error) => Failure::directory(error),

@@ -10,8 +10,8 @@ use crate::config::{self, Config, ConfigError};
 use crate::event::{Event, Observer};
 use crate::files::LoadError;
 use crate::files::permissions::{warn_about_secret, warn_about_writers};
-use crate::listen::listener::Listener;
 use crate::listen::tls::{RevocationPolicy, ServerTls, TlsFiles};
+use crate::listener::{Listener, Protocol};
 use crate::login::certificates::{CertificateName, CertificateUsers};
 use crate::options::Options;
 use crate::reload::{
@@ -24,19 +24,30 @@ pub(crate) struct Embedded {
     pub(crate) broker: Arc<Broker>,
     pub(crate) reloader: Reloader,
     pub(crate) policy: Option<SharedPolicy>,
-    pub(crate) tls: Option<ServerTls>,
+    /// TLS of the configuration, then that of added listeners.
+    pub(crate) tls: Vec<ServerTls>,
     /// URL of each listener.
     pub(crate) urls: Vec<String>,
     /// Which clients can connect, and what they may do.
     pub(crate) access: String,
 }
 
-/// Opens all files, and listens.
-pub(crate) async fn start(config: &Config, observer: &Observer) -> Result<Embedded, ServerError> {
+/// Opens all files, and listens, also with the added listeners.
+pub(crate) async fn start(
+    config: &Config,
+    added: Vec<Listener>,
+    observer: &Observer,
+) -> Result<Embedded, ServerError> {
     let Config { login, policy, .. } = config;
     let mut reloader = Reloader::default();
-    let tls = server_tls(config, observer)?;
-    let listeners = listeners(config, tls.as_ref())?;
+    let mut tls: Vec<ServerTls> = server_tls(config, observer)?.into_iter().collect();
+    let mut listeners = listeners(config, tls.first(), !added.is_empty())?;
+    for other in added.iter().filter_map(|listener| listener.tls.as_ref()) {
+        if !tls.iter().any(|tls| tls.is_same(other)) {
+            tls.push(other.clone());
+        }
+    }
+    listeners.extend(added.into_iter().map(|listener| (listener, "listen")));
     let public = listeners.iter().find(|(listener, _)| !listener.address.ip().is_loopback());
     let is_local = public.is_none();
     if let Some((listener, key)) = public
@@ -59,7 +70,8 @@ pub(crate) async fn start(config: &Config, observer: &Observer) -> Result<Embedd
         }
     }
     warn_about_files(config, observer);
-    let schemes: Vec<&str> = listeners.iter().map(|(_, key)| scheme(key)).collect();
+    let schemes: Vec<&str> = listeners.iter().map(|(listener, _)| scheme(listener)).collect();
+    let has_login = has_login(config, &listeners);
     let mut listeners = listeners.into_iter().map(|(listener, _)| listener);
     let Some(first) = listeners.next() else {
         return Err(
@@ -68,7 +80,7 @@ pub(crate) async fn start(config: &Config, observer: &Observer) -> Result<Embedd
     };
     let mut options = listeners.fold(Options::new(first), Options::listener);
     options = options.limits(limits(&config.broker_limits));
-    if let Some(tls) = &tls {
+    for tls in tls.iter().filter(|tls| !tls.files().is_empty()) {
         reloader.add(tls.clone());
     }
     if let Some(path) = &login.password_file {
@@ -113,7 +125,7 @@ pub(crate) async fn start(config: &Config, observer: &Observer) -> Result<Embedd
     let broker = Broker::bind(options).await?;
     let urls = schemes.iter().zip(broker.local_addrs());
     let urls = urls.map(|(scheme, address)| format!("{scheme}://{address}")).collect();
-    let access = access(config, is_local);
+    let access = access(config, is_local, has_login);
     Ok(Embedded { broker: Arc::new(broker), reloader, policy, tls, urls, access })
 }
 
@@ -200,10 +212,12 @@ fn server_tls(config: &Config, observer: &Observer) -> Result<Option<ServerTls>,
     Ok(Some(tls))
 }
 
-/// Resolves the addresses of all listeners, each with its setting.
+/// Resolves the addresses of all listeners of the configuration, each with its setting. The default
+/// listener is used if there is no other one.
 fn listeners(
     config: &Config,
     tls: Option<&ServerTls>,
+    has_others: bool,
 ) -> Result<Vec<(Listener, &'static str)>, ConfigError> {
     const DEFAULT: &str = "127.0.0.1:1883";
     let config::Listen {
@@ -216,7 +230,8 @@ fn listeners(
     } = &config.listen;
     let is_default = [listen, listen_tls, listen_websocket, listen_websocket_tls]
         .iter()
-        .all(|addresses| addresses.is_empty());
+        .all(|addresses| addresses.is_empty())
+        && !has_others;
     let default = [DEFAULT.to_owned()];
     let listen = if is_default { &default } else { &**listen };
     let mut listeners = Vec::new();
@@ -241,13 +256,13 @@ fn listeners(
     Ok(listeners)
 }
 
-/// The scheme of the URLs of a listener with this setting.
-fn scheme(key: &str) -> &'static str {
-    match key {
-        "listen-tls" => "mqtts",
-        "listen-websocket" => "ws",
-        "listen-websocket-tls" => "wss",
-        _ => "mqtt",
+/// The scheme of the URL of a listener.
+const fn scheme(listener: &Listener) -> &'static str {
+    match (&listener.protocol, listener.tls.is_some()) {
+        (Protocol::Mqtt, false) => "mqtt",
+        (Protocol::Mqtt, true) => "mqtts",
+        (Protocol::WebSocket(_), false) => "ws",
+        (Protocol::WebSocket(_), true) => "wss",
     }
 }
 
@@ -280,19 +295,27 @@ fn limits(settings: &config::BrokerLimits) -> crate::Limits {
     limits
 }
 
-/// Which clients can connect, and what they may do.
-fn access(config: &Config, is_local: bool) -> String {
-    let Config { login, tls, policy, .. } = config;
+/// Returns whether every client needs a login.
+fn has_login(config: &Config, listeners: &[(Listener, &str)]) -> bool {
+    let Config { login, tls, .. } = config;
     let has_login = login.password_file.is_some()
         || tls.listen_tls_client_ca.is_some()
         || login.service_account_keys.is_some();
+    listeners.iter().all(|(listener, _)| match &listener.login {
+        Some(login) => !login.is_empty(),
+        None => has_login,
+    })
+}
+
+/// Which clients can connect, and what they may do.
+fn access(config: &Config, is_local: bool, has_login: bool) -> String {
     let who = match (is_local, has_login) {
         (true, false) => "only this machine can connect",
         (true, true) => "only this machine can connect, after a login",
         (false, true) => "other machines can connect, after a login",
         (false, false) => "every machine that reaches these addresses can connect",
     };
-    let what = if policy.policy.is_some() { "what the policy allows" } else { "everything" };
+    let what = if config.policy.policy.is_some() { "what the policy allows" } else { "everything" };
     format!("{who}; clients may do {what}")
 }
 
@@ -316,7 +339,9 @@ mod tests {
             ),
             ("[policy]\npolicy = \"p\"\n", true, "what the policy allows"),
         ] {
-            let access = access(&config(text), is_local);
+            let config = config(text);
+            let listeners = listeners(&config, None, false).unwrap();
+            let access = access(&config, is_local, has_login(&config, &listeners));
             assert!(access.contains(part), "{access}");
         }
     }
@@ -324,10 +349,10 @@ mod tests {
     #[test]
     fn default_listener_is_used_only_without_another() {
         let addresses = |text: &str| -> Vec<String> {
-            let listeners = listeners(&config(text), None).unwrap();
+            let listeners = listeners(&config(text), None, false).unwrap();
             listeners
                 .iter()
-                .map(|(listener, key)| format!("{}://{}", scheme(key), listener.address))
+                .map(|(listener, _)| format!("{}://{}", scheme(listener), listener.address))
                 .collect()
         };
         assert_eq!(addresses(""), ["mqtt://127.0.0.1:1883"]);

@@ -200,6 +200,7 @@ mod host;
 #[cfg(feature = "server")]
 pub mod http;
 mod listen;
+mod listener;
 mod login;
 mod options;
 #[cfg(feature = "server")]
@@ -225,9 +226,9 @@ pub use broker::{BindError, Broker, EmbeddedLink, Message, Traffic};
 #[cfg(feature = "server")]
 pub use event::{Event, Ready};
 pub use files::{FileContents, FileVersion, LoadError, LoadErrorKind, ReadError, ReloadFile};
-pub use listen::listener::Listener;
 #[cfg(feature = "tls")]
 pub use listen::tls::{RevocationPolicy, ServerTls, TlsError, TlsFiles, TlsPem, TlsWarning};
+pub use listener::Listener;
 #[cfg(feature = "tls")]
 pub use login::certificates::{CertificateName, CertificateUsers};
 pub use login::client_ids::{ClientIds, ConnectRejection, check_connect};

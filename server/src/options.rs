@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use statestore_broker::Limits;
 
 use crate::access::shared_policy::SharedPolicy;
-use crate::listen::listener::Listener;
+use crate::listener::Listener;
 #[cfg(feature = "tls")]
 use crate::login::certificates::CertificateUsers;
 #[cfg(feature = "service-accounts")]

@@ -22,6 +22,7 @@ use crate::external;
 use crate::files::permissions::warn_about_writers;
 use crate::host::{Diagnose, Host, Hosted, Place, wait_stopped};
 use crate::http::Exporter;
+use crate::listener::Listener;
 use crate::reload::{Reloaded, Reloader};
 use crate::seed;
 use crate::state::{ServerError, State};
@@ -78,6 +79,7 @@ impl Drop for AbortOnDrop {
 #[must_use = "a server runs when it is started"]
 pub struct ServerBuilder {
     config: Config,
+    listeners: Vec<Listener>,
     observer: Observer,
     diagnose: Option<Diagnose>,
 }
@@ -86,6 +88,15 @@ impl ServerBuilder {
     /// Calls a function for each [`Event`]. It must not block. By default events are logged.
     pub fn on_event(mut self, observe: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.observer = Observer::new(observe);
+        self
+    }
+
+    /// Adds a listener of the embedded broker, after those of the configuration. Without a listener
+    /// in the configuration, only the added ones are opened. This way, listeners can have different
+    /// certificates and logins. Files of its [TLS](Listener::tls) are reloaded with those of the
+    /// configuration.
+    pub fn listener(mut self, listener: impl Into<Listener>) -> Self {
+        self.listeners.push(listener.into());
         self
     }
 
@@ -102,8 +113,9 @@ impl ServerBuilder {
     /// Opens all files and listeners, and starts the store on the current runtime.
     ///
     /// # Errors
-    /// [`ServerError`] if the configuration or one of its files is invalid, or an address is in
-    /// use. Nothing is left running then.
+    /// [`ServerError`] if the configuration or one of its files is invalid, an address is in use, or
+    /// a [listener](Self::listener) was added to a server with an external broker. Nothing is left
+    /// running then.
     pub async fn start(self) -> Result<Server, ServerError> {
         self.start_boxed().await
     }
@@ -117,10 +129,14 @@ impl ServerBuilder {
     }
 
     async fn start_all(self) -> Result<Server, ServerError> {
-        let Self { config, observer, diagnose } = self;
+        let Self { config, listeners, observer, diagnose } = self;
         let seeds = seed::load(&config)?;
         let (reloader, policy, tls, place, urls, access) = match config.mode()? {
             Mode::ExternalBroker(broker) | Mode::Cluster { broker: Some(broker), .. } => {
+                if !listeners.is_empty() {
+                    let reason = "an external broker has no listeners of this server";
+                    return Err(ConfigError::setting("broker", reason).into());
+                }
                 let options = Box::new(external::options(broker)?);
                 let (reloader, policy) = embedded::external_files(&config, &observer)?;
                 let access = external_access(&options.client_id, policy.is_some());
@@ -128,10 +144,10 @@ impl ServerBuilder {
                 // etcd chooses the store of a cluster.
                 let is_checked = !broker.take_over && config.etcd.etcd.is_empty();
                 let place = Place::External { options, urls: urls.clone(), diagnose, is_checked };
-                (reloader, policy, None, place, urls, access)
+                (reloader, policy, Vec::new(), place, urls, access)
             }
             _ => {
-                let embedded = embedded::start(&config, &observer).await?;
+                let embedded = embedded::start(&config, listeners, &observer).await?;
                 let place = Place::Embedded(Arc::clone(&embedded.broker));
                 let embedded::Embedded { reloader, policy, tls, urls, access, .. } = embedded;
                 (reloader, policy, tls, place, urls, access)
@@ -155,7 +171,7 @@ impl ServerBuilder {
             Place::External { .. } => None,
         };
         if let Some(exporter) = &exporter {
-            exporter.follow_files(&reloader, tls.clone());
+            exporter.follow_files(&reloader, tls.first().cloned());
             broker.iter().for_each(|broker| exporter.follow_broker(broker));
         }
         let mut tasks = Vec::new();
@@ -167,7 +183,8 @@ impl ServerBuilder {
                 reloader.watch(interval, broker.as_deref(), report).await;
             }));
         }
-        tasks.extend(tls.map(|tls| AbortOnDrop::spawn(report_expiry(tls, observer.clone()))));
+        let report = |tls| AbortOnDrop::spawn(report_expiry(tls, observer.clone()));
+        tasks.extend(tls.into_iter().map(report));
         let is_traffic_counted = config.http.traffic;
         let host = Host { place, urls, access, exporter, capture, is_traffic_counted, observer };
         let (stop, stopped) = watch::channel(false);

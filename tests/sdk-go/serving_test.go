@@ -61,7 +61,8 @@ func delivering(t *testing.T, test func(*testing.T, place), arguments ...string)
 
 var readyOn = regexp.MustCompile(`ready on mqtt://127\.0\.0\.1:(\d+)`)
 
-func startStore(t *testing.T, arguments ...string) place {
+// statestoreCommand is the path of the command.
+func statestoreCommand(t *testing.T) string {
 	t.Helper()
 	command := os.Getenv("STATESTORE_BIN")
 	if command == "" {
@@ -71,6 +72,12 @@ func startStore(t *testing.T, arguments ...string) place {
 	if _, err := os.Stat(command); err != nil && !filepath.IsAbs(command) {
 		command = filepath.Join("..", "..", command)
 	}
+	return command
+}
+
+func startStore(t *testing.T, arguments ...string) place {
+	t.Helper()
+	command := statestoreCommand(t)
 	said, err := start(t, readyOn, command, append([]string{"serve"}, arguments...)...)
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ both stores differ. Do not mirror the same keys in both directions: each copy wo
 Prints the number of copies, deletions and refused keys, and the lag: the time from the version of
 the source to the response of the target, by the clocks of both machines.")]
 pub(crate) struct Mirror {
-    /// URL of the source, mqtt://HOST[:PORT] or mqtts://HOST[:PORT]
+    /// URL of the source, `mqtt://HOST[:PORT]` or `mqtts://HOST[:PORT]`
     pub(crate) from: String,
     /// URL of the target
     pub(crate) to: String,

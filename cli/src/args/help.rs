@@ -17,7 +17,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
         ],
     ),
     ("Coordination", &["lock", "elect"]),
-    ("Server", &["serve", "passwd", "policy", "certificates", "status"]),
+    ("Server", &["serve", "dev", "passwd", "policy", "certificates", "status"]),
     ("Diagnosis", &["doctor", "top", "bench", "verify", "replay"]),
 ];
 
@@ -26,6 +26,7 @@ const OTHER: &str = "Other";
 const EXAMPLES: &str = "\
 Examples:
   statestore serve                            # broker and store on 127.0.0.1:1883
+  statestore dev -- dotnet test               # applications of Azure IoT Operations
   statestore set thermostat 21
   statestore get thermostat
   statestore keys 'rooms/*'

@@ -114,6 +114,13 @@ impl Deployment {
         run(&mut self.command(arguments))
     }
 
+    /// Repeats `get` until it ends with this code and this output, at most 2,000 times.
+    pub(crate) fn wait_for_value(&self, key: &str, code: i32, value: &str) {
+        let is_expected = |ended: &Ended| (ended.code, ended.text()) == (Some(code), value);
+        let found = (0..2_000).map(|_| self.run(&["get", key])).any(|ended| is_expected(&ended));
+        assert!(found, "{key} is not {value:?}: {:?}", self.run(&["get", key]));
+    }
+
     /// Runs the command here with this standard input.
     pub(crate) fn run_with_input(&self, arguments: &[&str], input: &[u8]) -> Ended {
         run_with_input(&mut self.command(arguments), input)

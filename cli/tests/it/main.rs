@@ -13,6 +13,7 @@ mod concurrency;
 mod crash_recovery;
 mod data;
 mod deployment;
+mod dev;
 mod dialects;
 mod doctor;
 mod documented_configurations;

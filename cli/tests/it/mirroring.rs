@@ -1,7 +1,5 @@
 //! `mirror`: copies between two stores.
 
-use std::time::{Duration, Instant};
-
 use statestore_proto::hlc::{Hlc, NodeId};
 use statestore_proto::time::UnixTime;
 use statestore_testkit::wire::raw::unix_ms;
@@ -22,18 +20,6 @@ fn mirror(from: &Deployment, to: &Deployment, options: &[&str]) -> Running {
     Running::start(command.args(options))
 }
 
-/// Waits until a key has this value.
-fn wait_for(place: &Deployment, key: &str, code: i32, value: &str) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        let ended = place.run(&["get", key]);
-        if (ended.code, ended.text()) == (Some(code), value) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{key} is not {value:?}: {ended:?}");
-    }
-}
-
 fn keys_and_changes_are_mirrored(mode: Mode) {
     let Some(from) = mode.start(&[]) else { return };
     let Some(to) = mode.start(&[]) else { return };
@@ -51,15 +37,15 @@ fn keys_and_changes_are_mirrored(mode: Mode) {
     let running = mirror(&from, &to, &["--output", "json"]);
     assert_eq!(running.json()["result"], "live");
     from.run(&["set", "rooms/1", "22"]).version();
-    wait_for(&to, "rooms/1", 0, "22");
+    to.wait_for_value("rooms/1", 0, "22");
     from.run(&["del", "rooms/1"]).is(0, "");
-    wait_for(&to, "rooms/1", 1, "");
+    to.wait_for_value("rooms/1", 1, "");
     from.run(&["set", "rooms/1", "23", "--px", "300ms"]).version();
-    wait_for(&to, "rooms/1", 0, "23");
-    wait_for(&to, "rooms/1", 1, "");
+    to.wait_for_value("rooms/1", 0, "23");
+    to.wait_for_value("rooms/1", 1, "");
     // A new key is found by the next listing.
     from.run(&["set", "rooms/3", "new"]).version();
-    wait_for(&to, "rooms/3", 0, "new");
+    to.wait_for_value("rooms/3", 0, "new");
     assert_eq!(to.run(&["keys", "*"]).text(), "rooms/2\nrooms/3\n", "the probe is deleted");
     running.signal("-TERM");
     let ended = running.end();
@@ -72,12 +58,12 @@ fn mirror_continues_after_a_restart_of_the_target(mode: Mode) {
     from.run(&["set", "rooms/1", "1"]).version();
     let running = mirror(&from, &to, &[]);
     assert!(running.line().starts_with("live: "));
-    wait_for(&to, "rooms/1", 0, "1");
+    to.wait_for_value("rooms/1", 0, "1");
     to.kill_store();
     from.run(&["set", "rooms/1", "2"]).version();
     from.run(&["set", "rooms/1", "3"]).version();
     to.start_store();
-    wait_for(&to, "rooms/1", 0, "3");
+    to.wait_for_value("rooms/1", 0, "3");
     running.kill();
 }
 

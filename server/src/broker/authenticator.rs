@@ -14,6 +14,7 @@ use crate::clock::unix_now;
 use crate::listen::tls::ClientCertificate;
 #[cfg(feature = "tls")]
 use crate::listen::tls::ClientTrust;
+use crate::listener::ListenerLogin;
 #[cfg(feature = "tls")]
 use crate::login::certificates::{CertificateRejection, CertificateUsers, CertifiedUser};
 use crate::login::identity::Identity;
@@ -67,6 +68,31 @@ impl Authenticator {
             #[cfg(feature = "service-accounts")]
             tokens: options.service_accounts.clone(),
         }
+    }
+
+    /// The methods of one listener.
+    #[cfg_attr(
+        not(any(feature = "service-accounts", feature = "tls")),
+        expect(unused_variables, reason = "a listener has no method of authentication")
+    )]
+    fn of_listener(login: &ListenerLogin) -> Self {
+        Self {
+            #[cfg(feature = "passwords")]
+            passwords: None,
+            #[cfg(feature = "tls")]
+            certificates: login.certificate_users.clone(),
+            #[cfg(feature = "service-accounts")]
+            tokens: login.service_accounts.clone(),
+        }
+    }
+
+    /// The methods of each listener, in the order of the options.
+    pub(crate) fn for_listeners(options: &Options) -> Vec<Arc<Self>> {
+        // Shared, because password checks are counted for the whole broker.
+        let default = Arc::new(Self::new(options));
+        let listeners = options.listeners.iter();
+        let of = |login: &ListenerLogin| Arc::new(Self::of_listener(login));
+        listeners.map(|one| one.login.as_ref().map_or_else(|| Arc::clone(&default), of)).collect()
     }
 
     /// Returns whether no method is configured.

@@ -303,7 +303,8 @@ mod tests {
             driver.with_broker(|broker, now| broker.handle_accept(now, None)).expect("capacity");
         let (client, server) = tokio::io::duplex(space);
         let (served, peer) = (Arc::clone(driver), ([127, 0, 0, 1], 1).into());
-        let wakeup = driver.register_connection(id, peer).expect("not stopped");
+        let wakeup = driver.register_connection(id, peer, &driver.authenticators[0]);
+        let wakeup = wakeup.expect("not stopped");
         let serving = async move { serve(&served, id, &wakeup, peer, server).await };
         (client, tokio::spawn(serving))
     }

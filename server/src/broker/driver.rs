@@ -35,7 +35,8 @@ const LINGERING_MAX: usize = 64;
 /// Drives a broker from one start to the next stop.
 pub(crate) struct BrokerDriver {
     started: Instant,
-    authenticator: Arc<Authenticator>,
+    /// The logins of each listener, in the order of the options.
+    pub(crate) authenticators: Vec<Arc<Authenticator>>,
     access: Access,
     /// Notified when the next deadline becomes earlier.
     timer_changed: Notify,
@@ -71,31 +72,36 @@ struct LoginAttempt {
     certificate: Option<ConnectionCertificate>,
 }
 
+#[derive(Clone)]
 struct ConnectionEntry {
     wakeup: Arc<Notify>,
     peer: SocketAddr,
+    /// The logins of its listener.
+    authenticator: Arc<Authenticator>,
 }
 
 impl BrokerDriver {
     pub(crate) fn new(options: &Options) -> Self {
         let assigned_prefix = format!("assigned-{:08x}-", fastrand::u32(..));
-        let authenticator = Authenticator::new(options);
+        let authenticators = Authenticator::for_listeners(options);
+        // The broker has one method for all listeners. Each listener checks whether it is its own.
+        let method = authenticators.iter().find_map(|one| one.method());
         let access = Access {
             policy: options.policy.clone(),
             users: options.users.clone(),
             any_client_id: options.any_client_id,
-            has_accounts: authenticator.method().is_some(),
+            has_accounts: method.is_some(),
             assigned_prefix: assigned_prefix.as_str().into(),
         };
         // A client with a certificate logs in, so that the certificate can be checked again.
         let has_tls = options.listeners.iter().any(|listener| listener.tls.is_some());
         let mut limits = options.limits.clone();
-        let method = authenticator.method();
+        let has_login = authenticators.iter().any(|one| !one.is_empty());
         limits.connect_bytes += method.map_or(0, |(_, bytes)| bytes);
         let config = statestore_broker::Config {
             limits,
             acl: Arc::new(FixedRules),
-            requires_login: !authenticator.is_empty() || options.policy.is_some() || has_tls,
+            requires_login: has_login || options.policy.is_some() || has_tls,
             authentication_method: method.map(|(name, _)| name.into()),
             assigned_prefix,
         };
@@ -113,7 +119,7 @@ impl BrokerDriver {
         };
         Self {
             started: Instant::now(),
-            authenticator: Arc::new(authenticator),
+            authenticators,
             access,
             timer_changed: Notify::new(),
             turns: Semaphore::new(1),
@@ -174,22 +180,25 @@ impl BrokerDriver {
         while let Some(event) = state.broker.poll_event() {
             let (Event::Login { connection, .. } | Event::Reauthenticate { connection, .. }) =
                 event;
-            let Some(peer) = state.connections.get(&connection).map(|entry| entry.peer) else {
-                continue;
-            };
+            let Some(entry) = state.connections.get(&connection).cloned() else { continue };
+            let ConnectionEntry { peer, authenticator, .. } = entry;
             match event {
                 Event::Login { client_id, user_name, password, authentication_data, .. } => {
                     let certificate = state.certificates.get(&connection).cloned();
                     let attempt =
                         LoginAttempt { connection, peer, client_id, user_name, certificate };
-                    match self.authenticator.is_empty() {
-                        false => self.authenticate(attempt, password, authentication_data),
-                        // Without authentication, a client is anonymous.
-                        true => self.authorize(&mut state.broker, now, &attempt, None),
+                    // Another listener may have a method of authentication that this one has not.
+                    if authenticator.is_empty() && authentication_data.is_none() {
+                        // No authentication is configured, so the client has no identity.
+                        self.authorize(&mut state.broker, now, &attempt, None);
+                    } else {
+                        let token = authentication_data;
+                        self.authenticate(authenticator, attempt, password, token);
                     }
                 }
                 Event::Reauthenticate { client_id, authentication_data, .. } => {
-                    self.reauthenticate(connection, peer, client_id, authentication_data);
+                    let token = authentication_data;
+                    self.reauthenticate(authenticator, connection, peer, client_id, token);
                 }
             }
         }
@@ -203,6 +212,7 @@ impl BrokerDriver {
     /// Authenticates a client in a separate task.
     fn authenticate(
         self: &Arc<Self>,
+        authenticator: Arc<Authenticator>,
         attempt: LoginAttempt,
         password: Option<Vec<u8>>,
         token: Option<Vec<u8>>,
@@ -218,7 +228,7 @@ impl BrokerDriver {
                 certificate: attempt.certificate.as_ref(),
                 token,
             };
-            let outcome = driver.authenticator.identify(credentials, is_disconnected).await;
+            let outcome = authenticator.identify(credentials, is_disconnected).await;
             if let Err(reason) = outcome {
                 let LoginAttempt { peer, client_id, user_name, .. } = &attempt;
                 warn!(%peer, client_id, user_name, "login rejected: {reason}");
@@ -235,6 +245,7 @@ impl BrokerDriver {
     /// Reauthenticates a client in a separate task. A connection has at most one such task.
     fn reauthenticate(
         self: &Arc<Self>,
+        authenticator: Arc<Authenticator>,
         connection: ConnectionId,
         peer: SocketAddr,
         client_id: String,
@@ -244,7 +255,7 @@ impl BrokerDriver {
         tokio::spawn(async move {
             let certificate = driver.state().certificates.get(&connection).cloned();
             let certificate = certificate.map(|certificate| certificate.certificate);
-            let identity = driver.authenticator.identify_token(peer.ip(), &token);
+            let identity = authenticator.identify_token(peer.ip(), &token);
             let is_same = driver.with_broker(|broker, now| {
                 let rules = identity.and_then(|identity| {
                     let certificate = certificate.as_ref();
@@ -299,10 +310,13 @@ impl BrokerDriver {
         &self,
         id: ConnectionId,
         peer: SocketAddr,
+        authenticator: &Arc<Authenticator>,
     ) -> Option<Arc<Notify>> {
         let mut state = self.state();
         let wakeup = Arc::new(Notify::new());
-        state.connections.insert(id, ConnectionEntry { wakeup: Arc::clone(&wakeup), peer });
+        let authenticator = Arc::clone(authenticator);
+        let entry = ConnectionEntry { wakeup: Arc::clone(&wakeup), peer, authenticator };
+        state.connections.insert(id, entry);
         (!self.is_stopped()).then_some(wakeup)
     }
 
@@ -319,7 +333,9 @@ impl BrokerDriver {
     ) -> bool {
         let Some(trust) = state.trust.as_ref().filter(|_| !chain.is_empty()) else { return true };
         let Some(certificate) = tls.register_client(state, chain) else { return false };
-        let identity = match self.authenticator.identify_certificate(trust, chain) {
+        let authenticator =
+            self.state().connections.get(&id).map(|entry| Arc::clone(&entry.authenticator));
+        let identity = match authenticator.and_then(|one| one.identify_certificate(trust, chain)) {
             None => None,
             Some(Ok(identity)) => Some(Arc::new(identity)),
             Some(Err(error)) => {

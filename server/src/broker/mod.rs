@@ -24,14 +24,15 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
+use self::authenticator::Authenticator;
 use self::connection::serve;
 pub use self::convert::Message;
 use self::driver::BrokerDriver;
 pub use self::link::EmbeddedLink;
-use crate::listen::listener::{Listener, Protocol};
 use crate::listen::tls::ServerTls;
 #[cfg(feature = "websocket")]
 use crate::listen::websocket;
+use crate::listener::{Listener, Protocol};
 use crate::options::Options;
 use crate::sync::lock;
 
@@ -207,11 +208,12 @@ impl Broker {
         }
         let driver = Arc::new(BrokerDriver::new(&options));
         let (stopped, stop) = watch::channel(false);
-        let accept = |(socket, Listener { protocol, tls, .. })| {
-            let port = Port { driver: Arc::clone(&driver), protocol, tls };
+        let accept = |((socket, Listener { protocol, tls, .. }), authenticator)| {
+            let authenticator = Arc::clone(authenticator);
+            let port = Port { driver: Arc::clone(&driver), protocol, tls, authenticator };
             tokio::spawn(port.accept(socket, stop.clone()))
         };
-        let accepting = listeners.into_iter().map(accept).collect();
+        let accepting = listeners.into_iter().zip(&driver.authenticators).map(accept).collect();
         tokio::spawn(Arc::clone(&driver).run_timer());
         *lock(&self.shared.options) = options;
         *lock(&self.shared.state) = State::Listening(Listening { driver, stopped, accepting });
@@ -272,6 +274,7 @@ struct Port {
     driver: Arc<BrokerDriver>,
     protocol: Protocol,
     tls: Option<ServerTls>,
+    authenticator: Arc<Authenticator>,
 }
 
 impl Port {
@@ -291,7 +294,8 @@ impl Port {
                         // Without TLS and WebSocket the task of a connection is much smaller.
                         Ok(id) if self.is_plain() => {
                             let driver = Arc::clone(&self.driver);
-                            connections.spawn(serve_plain(driver, id, stream, peer));
+                            let authenticator = Arc::clone(&self.authenticator);
+                            connections.spawn(serve_plain(driver, authenticator, id, stream, peer));
                         }
                         Ok(id) => {
                             connections.spawn(self.clone().serve_accepted(id, stream, peer));
@@ -317,7 +321,7 @@ impl Port {
     /// Serves an accepted connection.
     async fn serve_accepted(self, id: ConnectionId, stream: TcpStream, peer: SocketAddr) {
         disable_delay(&stream);
-        let Some(wakeup) = self.driver.register_connection(id, peer) else {
+        let Some(wakeup) = self.driver.register_connection(id, peer, &self.authenticator) else {
             return self.driver.unregister_connection(id);
         };
         let accepted = Accepted { id, peer, wakeup };
@@ -408,12 +412,13 @@ impl Port {
 /// Serves an accepted connection without TLS and WebSocket.
 async fn serve_plain(
     driver: Arc<BrokerDriver>,
+    authenticator: Arc<Authenticator>,
     id: ConnectionId,
     stream: TcpStream,
     peer: SocketAddr,
 ) {
     disable_delay(&stream);
-    match driver.register_connection(id, peer) {
+    match driver.register_connection(id, peer, &authenticator) {
         Some(wakeup) => serve(&driver, id, &wakeup, peer, stream).await,
         None => driver.unregister_connection(id),
     }

@@ -1,6 +1,5 @@
-//! Listeners, and what they add to TCP: TLS and WebSocket.
+//! What listeners add to TCP: TLS and WebSocket.
 
-pub(crate) mod listener;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
 #[cfg(not(feature = "tls"))]

@@ -131,3 +131,97 @@ async fn certificate_users_apply_to_listeners_with_client_ca() {
     })
     .await;
 }
+
+/// The options of three clients at one listener: without a login, with a certificate, with a token.
+#[cfg(feature = "service-accounts")]
+fn three_clients(
+    made: &Certificates,
+    token: &std::path::Path,
+    address: SocketAddr,
+    is_tls: bool,
+) -> [ClientOptions; 3] {
+    let options = || ClientOptions::new("device", "localhost", address.port());
+    let tls = || Tls::default().ca_file(made.path("ca.pem"));
+    if !is_tls {
+        return [options(), options(), options().service_account_token(token)];
+    }
+    let with_certificate = tls().identity(made.path("client.pem"), made.path("client.key"));
+    [
+        options().tls(tls()),
+        options().tls(with_certificate),
+        options().tls(tls()).service_account_token(token),
+    ]
+}
+
+#[cfg(feature = "service-accounts")]
+#[tokio::test(flavor = "multi_thread")]
+async fn each_listener_has_its_own_login() {
+    use statestore_server::{ServiceAccountKeys, ServiceAccounts};
+    use statestore_testkit::credentials::tokens::{AUDIENCE, Claims, ISSUER, Issuer, key_set};
+
+    let Some(made) = Certificates::make("each_listener_has_its_own_login") else { return };
+    let issuer = Issuer::p256("k");
+    let keys = ServiceAccountKeys::parse(&key_set(&[&issuer])).expect("keys");
+    let accounts = ServiceAccounts::new(keys, ISSUER, [AUDIENCE]);
+    let token = made.path("token");
+    std::fs::write(&token, issuer.token(&Claims::of("home", "device"))).expect("a file");
+    let users = CertificateUsers::new(CertificateName::CommonName);
+    timely(async {
+        let options = Options::new(Listener::new(LOCALHOST).anonymous())
+            .listener(Listener::new(LOCALHOST).tls(mutual_tls(&made)).certificate_users(users))
+            .listener(Listener::new(LOCALHOST).tls(tls(&made)))
+            .service_accounts(accounts.clone())
+            .any_client_id();
+        let (broker, _service) = start(options).await;
+        let addresses = broker.local_addrs();
+        let unsupported = Reason::BAD_AUTHENTICATION_METHOD;
+        let unreachable = Reason(0xff);
+        for (address, is_tls, expected) in [
+            // The second client has no TLS, so it sends no certificate.
+            (addresses[0], false, [Reason::SUCCESS, Reason::SUCCESS, unsupported]),
+            // Without a certificate the TLS handshake fails.
+            (addresses[1], true, [unreachable, Reason::SUCCESS, unreachable]),
+            (
+                addresses[2],
+                true,
+                [
+                    Reason::BAD_USER_NAME_OR_PASSWORD,
+                    Reason::BAD_USER_NAME_OR_PASSWORD,
+                    Reason::SUCCESS,
+                ],
+            ),
+        ] {
+            let clients = three_clients(&made, &token, address, is_tls);
+            for (number, (client, expected)) in clients.iter().zip(expected).enumerate() {
+                let reason = connect_reason(client).await;
+                assert_eq!(reason, expected, "{address} client {number}");
+            }
+        }
+        // A certificate does not make up for a token that is rejected, and keys can be replaced.
+        let other = ServiceAccountKeys::parse(&key_set(&[&Issuer::p256("k")])).expect("keys");
+        accounts.replace_keys(other);
+        let clients = three_clients(&made, &token, addresses[2], true);
+        assert_eq!(connect_reason(&clients[2]).await, Reason::NOT_AUTHORIZED);
+    })
+    .await;
+}
+
+/// Logins of the broker do not apply to a listener that has its own.
+#[cfg(feature = "service-accounts")]
+#[tokio::test(flavor = "multi_thread")]
+async fn listener_without_login_ignores_users_of_the_broker() {
+    timely(async {
+        let mut users = Users::default();
+        users.set("ann", "secret").expect("a user");
+        let options =
+            options().listener(Listener::new(LOCALHOST).anonymous()).users(users).any_client_id();
+        let (broker, _service) = start(options).await;
+        let [with_login, anonymous] = broker.local_addrs()[..] else { panic!("two listeners") };
+        let at = |address: SocketAddr| ClientOptions::new("c", "127.0.0.1", address.port());
+        assert_eq!(connect_reason(&at(with_login)).await, Reason::BAD_USER_NAME_OR_PASSWORD);
+        assert_eq!(connect_reason(&at(anonymous)).await, Reason::SUCCESS);
+        let ann = at(with_login).credentials("ann", "secret");
+        assert_eq!(connect_reason(&ann).await, Reason::SUCCESS);
+    })
+    .await;
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use statestore_client::{Options, StateStore, Tls, connect};
 use statestore_server::config::Config;
-use statestore_server::{Event, Server, ServerError};
+use statestore_server::{Event, Listener, Server, ServerError, ServerTls, TlsFiles};
 use statestore_testkit::credentials::Certificates;
 use statestore_testkit::process::timely;
 use statestore_testkit::wire::raw::unix_ms;
@@ -149,6 +149,47 @@ async fn complete_server_runs_from_a_configuration_and_keeps_its_keys() {
     let lamp = client(&server, "lamp", &made);
     assert_eq!(lamp.get("k").await.unwrap().unwrap().value, "v");
     server.stop().await;
+}
+
+/// A program adds a listener with its own TLS and login. Its files are reloaded.
+#[tokio::test]
+async fn added_listeners_are_opened_instead_of_the_default() {
+    let Some(live) = Live::new("added_listeners") else { return };
+    let made = &live.0;
+    let files = TlsFiles::new(live.path("live.pem"), live.path("live.key"));
+    let tls = ServerTls::load(files).unwrap();
+    let local = ([127, 0, 0, 1], 0);
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let observed = Arc::clone(&events);
+    let server = Server::builder(Config::default())
+        .listener(Listener::new(local).anonymous())
+        .listener(Listener::new(local).tls(tls.clone()))
+        .listener(Listener::new(local).websocket(["*"]).tls(tls))
+        .on_event(move |event| observed.lock().unwrap().push(event.to_string()))
+        .start()
+        .await
+        .unwrap();
+    server.wait_ready().await.unwrap();
+    let ports: Vec<u16> =
+        server.broker().unwrap().local_addrs().iter().map(|address| address.port()).collect();
+    let urls = format!(
+        "ready on mqtt://127.0.0.1:{} and mqtts://127.0.0.1:{} and wss://127.0.0.1:{}",
+        ports[0], ports[1], ports[2]
+    );
+    assert!(events.lock().unwrap().iter().any(|event| event.starts_with(&urls)), "{urls}");
+    client(&server, "c", made).set("k", "v").await.unwrap();
+    let reloaded = server.reload().await;
+    assert_eq!(reloaded.reports.len(), 1, "the TLS of two listeners, once: {reloaded:?}");
+    server.stop().await;
+
+    let external = Config::from_toml("[broker]\nbroker = [\"mqtt://127.0.0.1:1\"]\n").unwrap();
+    let refused = Server::builder(external).listener(local).start().await;
+    let error = refused.expect_err("an external broker");
+    assert!(matches!(error, ServerError::Config(error) if error.key() == Some("broker")));
+    // Another machine could connect without a login.
+    let public = Server::builder(Config::default()).listener(([0, 0, 0, 0], 0)).start().await;
+    let error = public.expect_err("every machine could connect");
+    assert!(matches!(error, ServerError::Config(error) if error.key() == Some("listen")));
 }
 
 #[tokio::test]

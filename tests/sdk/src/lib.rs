@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use azure_iot_operations_mqtt::aio::connection_settings::MqttConnectionSettingsBuilder;
+use azure_iot_operations_mqtt::aio::connection_settings::{
+    MqttConnectionSettings, MqttConnectionSettingsBuilder,
+};
 use azure_iot_operations_mqtt::session::{Session, SessionExitHandle, SessionOptionsBuilder};
 use azure_iot_operations_protocol::application::ApplicationContextBuilder;
 use azure_iot_operations_services::state_store::{Client, ClientOptionsBuilder};
@@ -44,6 +46,20 @@ impl Application {
             .use_tls(false)
             .build()
             .expect("settings");
+        Self::with(settings)
+    }
+
+    /// Connects as the environment variables of the SDK describe.
+    ///
+    /// # Panics
+    /// If the SDK rejects them.
+    #[must_use]
+    pub fn from_environment() -> Self {
+        let settings = MqttConnectionSettingsBuilder::from_environment().expect("variables");
+        Self::with(settings.build().expect("settings"))
+    }
+
+    fn with(settings: MqttConnectionSettings) -> Self {
         let options = SessionOptionsBuilder::default()
             .connection_settings(settings)
             .build()

@@ -286,6 +286,12 @@ impl ServerTls {
         self.state().trust.is_some()
     }
 
+    /// Returns whether both are clones of one configuration.
+    #[cfg(feature = "server")]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     pub(crate) fn files(&self) -> Vec<&ReloadFile> {
         self.0.files.as_ref().map(OpenFiles::all).unwrap_or_default()
     }

@@ -1,0 +1,277 @@
+//! The directory of `dev`: only this command writes there, and it overwrites only its own files.
+//!
+//! A marker shows that the command made the directory. A list contains a digest of each file that it
+//! wrote, so a file that another program wrote or changed is recognized.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use ring::digest::{SHA256, digest};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
+
+use crate::escape::path_on_one_line;
+use crate::failure::Failure;
+
+/// Shows that the command made the directory, and is locked while one runs. Contains its process
+/// number.
+const MARKER: &str = ".statestore-dev";
+
+/// List of the files that the command made.
+const LIST: &str = ".made.json";
+
+const IGNORE: &str = ".gitignore";
+
+/// Maximum length of a file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Mode of a directory that only its owner can use.
+const PRIVATE_DIRECTORY: u32 = 0o700;
+
+/// Mode of a file that only its owner can read.
+const PRIVATE_FILE: u32 = 0o600;
+
+/// A directory that this process uses alone.
+pub(super) struct Directory {
+    /// Absolute.
+    path: PathBuf,
+    made: Made,
+    /// Locked until it is closed.
+    _marker: File,
+}
+
+/// The files that the command made.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Made {
+    /// Digests of each file: of its contents, and of those before, in case that the last write was
+    /// interrupted.
+    files: BTreeMap<String, Vec<String>>,
+    certificates: BTreeMap<String, Validity>,
+}
+
+/// Contents of a certificate that decide whether it is reused. All times are in seconds since 1970.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct Validity {
+    /// When it was made.
+    pub(super) made: u64,
+    /// When it expires.
+    pub(super) expires: u64,
+    /// Names of the server.
+    pub(super) names: Vec<String>,
+    /// Digest of the certificate authority that has signed it.
+    pub(super) authority: String,
+}
+
+impl Directory {
+    /// Opens or creates a directory, and locks it.
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        let shown = path_on_one_line(path);
+        match DirBuilder::new().mode(PRIVATE_DIRECTORY).create(path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(cannot_write(&shown, &error)),
+        }
+        let path = fs::canonicalize(path).map_err(|error| cannot_write(&shown, &error))?;
+        let metadata = fs::metadata(&path).map_err(|error| cannot_write(&shown, &error))?;
+        if !metadata.is_dir() {
+            return Err(Failure::bad_input(format_args!(
+                "--dir {shown}: it is a file; use another name"
+            )));
+        }
+        if metadata.uid() != geteuid().as_raw() {
+            return Err(Failure::bad_input(format_args!(
+                "--dir {shown}: it belongs to another user, who could read the keys; use another \
+                 directory"
+            )));
+        }
+        let mut marker = open_marker(&path)?;
+        if flock(&marker, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            let mut process = String::new();
+            let _ = (&mut marker).take(20).read_to_string(&mut process);
+            return Err(Failure::Unreachable(format!(
+                "--dir {shown}: another `statestore dev` uses it (process {}); stop that one, or \
+                 use another directory and --ports any",
+                process.trim()
+            )));
+        }
+        fs::set_permissions(&path, Permissions::from_mode(PRIVATE_DIRECTORY))
+            .and_then(|()| marker.set_len(0))
+            .and_then(|()| marker.write_all(format!("{}\n", std::process::id()).as_bytes()))
+            .map_err(|error| cannot_write(&shown, &error))?;
+        let made = read_made(&path)?;
+        let mut directory = Self { path, made, _marker: marker };
+        if directory.read(IGNORE)?.is_none() {
+            directory.write(IGNORE, "*\n")?;
+        }
+        Ok(directory)
+    }
+
+    /// Returns the path of a file.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Reads a file that the command made. `None` if it does not exist.
+    pub(super) fn read(&self, name: &str) -> Result<Option<String>, Failure> {
+        let path = self.path(name);
+        let Some(text) = read_text(&path)? else { return Ok(None) };
+        let is_made =
+            self.made.files.get(name).is_some_and(|made| made.contains(&digest_of(&text)));
+        if is_made {
+            return Ok(Some(text));
+        }
+        Err(Failure::bad_input(format_args!(
+            "{}: another program wrote or changed it, so it is neither used nor overwritten; move it \
+             to another directory, or use --dir with a new directory",
+            path_on_one_line(&path)
+        )))
+    }
+
+    /// Replaces a file atomically, unless another program wrote or changed it.
+    pub(super) fn write(&mut self, name: &str, text: &str) -> Result<(), Failure> {
+        let before = self.read(name)?;
+        let (now, before) = (digest_of(text), before.as_deref().map(digest_of));
+        if before.as_ref() == Some(&now) {
+            return Ok(());
+        }
+        // The list is written first. After a crash, the file has one of both digests.
+        let digests = before.into_iter().chain([now.clone()]).collect();
+        self.made.files.insert(name.to_owned(), digests);
+        self.save()?;
+        replace(&self.path(name), text)?;
+        self.made.files.insert(name.to_owned(), vec![now]);
+        self.save()
+    }
+
+    /// Creates a directory below this one.
+    pub(super) fn create_subdirectory(&self, name: &str) -> Result<(), Failure> {
+        let path = self.path(name);
+        match DirBuilder::new().mode(PRIVATE_DIRECTORY).create(&path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                Err(cannot_write(&path_on_one_line(&path), &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns what is known about a certificate.
+    pub(super) fn validity(&self, name: &str) -> Option<&Validity> {
+        self.made.certificates.get(name)
+    }
+
+    /// Stores what is known about a certificate.
+    pub(super) fn set_validity(&mut self, name: &str, validity: Validity) -> Result<(), Failure> {
+        self.made.certificates.insert(name.to_owned(), validity);
+        self.save()
+    }
+
+    /// Forgets a certificate, with the next [`write`](Self::write).
+    pub(super) fn forget_validity(&mut self, name: &str) {
+        self.made.certificates.remove(name);
+    }
+
+    fn save(&self) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(&self.made).map_err(Failure::system)?;
+        replace(&self.path(LIST), &text)
+    }
+}
+
+/// Returns the SHA-256 digest of a text.
+pub(super) fn digest_of(text: &str) -> String {
+    let digest = digest(&SHA256, text.as_bytes());
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns the path of a file in a directory that another `dev` made, without its lock.
+pub(super) fn find(path: &Path, name: &str) -> Result<String, Failure> {
+    let text = match path.join(MARKER).is_file() {
+        true => read_text(&path.join(name))?,
+        false => None,
+    };
+    text.ok_or_else(|| {
+        Failure::bad_input(format_args!(
+            "--dir {}: no `statestore dev` has run there; start one, or name its directory",
+            path_on_one_line(path)
+        ))
+    })
+}
+
+/// Opens the marker. Creates it if the directory is empty.
+fn open_marker(path: &Path) -> Result<File, Failure> {
+    let marker = path.join(MARKER);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(PRIVATE_FILE);
+    let shown = path_on_one_line(path);
+    match options.open(&marker) {
+        Ok(file) => return Ok(file),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(cannot_write(&path_on_one_line(&marker), &error)),
+    }
+    let mut entries = fs::read_dir(path).map_err(|error| cannot_write(&shown, &error))?;
+    if let Some(entry) = entries.next() {
+        let entry = entry.map_err(|error| cannot_write(&shown, &error))?;
+        return Err(Failure::bad_input(format_args!(
+            "--dir {shown}: it contains files that `statestore dev` did not make, for example {}; \
+             use an empty or a new directory, or move these files",
+            path_on_one_line(Path::new(&entry.file_name()))
+        )));
+    }
+    options.create_new(true).open(&marker).map_err(|error| cannot_write(&shown, &error))
+}
+
+fn read_made(path: &Path) -> Result<Made, Failure> {
+    let path = path.join(LIST);
+    let Some(text) = read_text(&path)? else { return Ok(Made::default()) };
+    serde_json::from_str(&text).map_err(|error| {
+        Failure::bad_input(format_args!(
+            "{}: not the list that `statestore dev` wrote: {error}; delete the directory to start \
+             again",
+            path_on_one_line(&path)
+        ))
+    })
+}
+
+fn read_text(path: &Path) -> Result<Option<String>, Failure> {
+    let shown = path_on_one_line(path);
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Failure::path(shown, &error)),
+    };
+    let mut text = String::new();
+    let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
+    read.map_err(|error| Failure::path(shown, &error))?;
+    Ok(Some(text))
+}
+
+/// Writes a private file next to `path`, and renames it.
+fn replace(path: &Path, text: &str) -> Result<(), Failure> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = path.with_file_name(name);
+    let write = || -> io::Result<()> {
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE).open(&new)?;
+        file.write_all(text.as_bytes())?;
+        fs::rename(&new, path)
+    };
+    write().map_err(|error| {
+        let _ = fs::remove_file(&new);
+        cannot_write(&path_on_one_line(path), &error)
+    })
+}
+
+fn cannot_write(shown: &str, error: &io::Error) -> Failure {
+    Failure::path(format_args!("--dir: {shown}"), error)
+}

@@ -1,0 +1,160 @@
+//! Bad input of `dev`: each error names the remedy, and no foreign file is changed.
+
+use statestore_testkit::process::Port;
+
+use super::*;
+
+/// The contents of all files in a directory.
+fn contents(path: &str) -> Vec<(String, Vec<u8>)> {
+    let mut all: Vec<_> = fs::read_dir(path)
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.is_file() && !path.ends_with(".statestore-dev"))
+        .map(|path| (path.display().to_string(), fs::read(&path).expect("a file")))
+        .collect();
+    all.sort_unstable();
+    all
+}
+
+#[test]
+fn directory_that_cannot_be_made_is_refused() {
+    for path in ["/proc/nope", "/no/such/parent/session", "/dev/null"] {
+        let mut command = statestore();
+        let ended = run(command.args(["dev", "--dir", path, "--ports", "any", "--", "true"]));
+        ended.fails(2, &["--dir", path]);
+        let has_remedy = ended.err.contains("check the path") || ended.err.contains("another name");
+        assert!(has_remedy, "{ended:?}");
+    }
+}
+
+#[test]
+fn directory_with_other_files_is_refused_and_unchanged() {
+    let dir = Scratch::new("dev-foreign");
+    fs::create_dir_all(dir.path()).expect("a directory");
+    for name in ["token.txt", "notes.md"] {
+        let path = Path::new(dir.path()).join(name);
+        fs::write(&path, "mine").expect("a file");
+        let before = contents(dir.path());
+        run(dev(&dir, &[]).args(["--", "true"]))
+            .fails(2, &[name, "did not make", "an empty or a new directory"]);
+        assert_eq!(contents(dir.path()), before);
+        fs::remove_file(path).expect("a file");
+    }
+    assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0), "it is empty");
+}
+
+#[test]
+fn files_of_other_programs_are_neither_used_nor_overwritten() {
+    for name in ["client.crt", "token.txt", "broker-ca.key", "env", "jwks.json", ".gitignore"] {
+        let dir = Scratch::new(&format!("dev-changed-{name}"));
+        assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0));
+        fs::write(Path::new(dir.path()).join(name), "mine").expect("a file");
+        let before = read(&dir, name);
+        run(dev(&dir, &[]).args(["--", "true"]))
+            .fails(2, &[name, "another program", "a new directory"]);
+        assert_eq!(read(&dir, name), before, "{name}");
+    }
+}
+
+#[test]
+fn half_of_a_pair_is_refused() {
+    for (missing, left) in [
+        ("client.key", "client.crt"),
+        ("client.crt", "client.key"),
+        ("server.key", "server.crt"),
+        ("broker-ca.key", "broker-ca.crt"),
+        ("token-signing.key", "jwks.json"),
+        ("jwks.json", "token-signing.key"),
+    ] {
+        let dir = Scratch::new(&format!("dev-half-{missing}"));
+        assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0));
+        fs::remove_file(Path::new(dir.path()).join(missing)).expect("a file");
+        let before = read(&dir, left);
+        let ended = run(dev(&dir, &[]).args(["--", "true"]));
+        ended.fails(2, &[left, &format!("{missing} is missing"), "delete both"]);
+        assert_eq!(read(&dir, left), before);
+        // The remedy of the message.
+        fs::remove_file(Path::new(dir.path()).join(left)).expect("a file");
+        assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0), "{missing}");
+    }
+}
+
+#[test]
+fn clock_that_is_an_hour_behind_the_certificates_is_refused() {
+    let dir = Scratch::new("dev-clock");
+    assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0));
+    for certificate in ["client.crt", "broker-ca.crt"] {
+        files::make_in_future(&dir, certificate, 3_600);
+        run(dev(&dir, &[]).args(["--", "true"]))
+            .fails(2, &[certificate, "in the future", "set the clock", "delete the directory"]);
+    }
+}
+
+#[test]
+fn command_that_does_not_exist_is_refused() {
+    let dir = Scratch::new("dev-command");
+    run(dev(&dir, &[]).args(["--", "no-such-program-1"]))
+        .fails(2, &["no-such-program-1", "check its name", "PATH"]);
+    for (_, port) in ports(&dir) {
+        assert!(!is_open(port));
+    }
+}
+
+#[test]
+fn port_in_use_is_named_with_its_option() {
+    let dir = Scratch::new("dev-ports");
+    for option in ["--plain-port", "--certificate-port", "--token-port", "--websocket-port"] {
+        let (port, _listener) = Port::bound();
+        let number = port.number().to_string();
+        run(dev(&dir, &[option, &number]).args(["--", "true"]))
+            .fails(3, &[&number, option, "--ports any"]);
+    }
+}
+
+#[test]
+fn directory_in_use_is_refused() {
+    let dir = Scratch::new("dev-in-use");
+    let running = start(&dir, &[]);
+    let process = format!("process {}", running.id());
+    run(dev(&dir, &[]).args(["--", "true"])).fails(3, &["uses it", &process, "--ports any"]);
+    client(&dir, "token", &["set", "k", "v"]).version();
+    running.kill();
+    // A killed one leaves no lock.
+    assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0));
+}
+
+#[test]
+fn invalid_options_are_refused() {
+    let dir = Scratch::new("dev-options");
+    for (options, parts) in [
+        (&["--service-account", "robot"][..], &["--service-account", "NAMESPACE/NAME"][..]),
+        (&["--service-account", "a/../b"], &["NAMESPACE/NAME"]),
+        (&["--host", "h\u{f6}st"], &["--host", "not a host name"]),
+        (&["--token-lifetime", "1s"], &["--token-lifetime", "10s"]),
+        (&["--token-lifetime", "2d"], &["--token-lifetime", "24h"]),
+        (&["--login", "none", "--listen-all"], &["--login none", "token or certificate"]),
+        (&["--policy", "/no/such/policy"], &["/no/such/policy"]),
+        (&["--metrics-listen", "x"], &["metrics-listen"]),
+        (&["--plain-port", "70000"], &["--plain-port"]),
+        (&["--websocket-origin", "panel"], &["--websocket-origin", "https://panel.example"]),
+    ] {
+        run(dev(&dir, options).args(["--", "true"])).fails(2, parts);
+    }
+}
+
+#[test]
+fn variables_of_a_directory_without_a_store_are_refused() {
+    let dir = Scratch::new("dev-no-env");
+    let env = || run(statestore().args(["dev", "env", "--dir", dir.path()]));
+    env().fails(2, &[dir.path(), "no `statestore dev` has run there", "start one"]);
+    assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0));
+    assert_eq!(env().code, Some(0));
+    for damaged in ["", "[]", "{\"token\": 1}", "{\"token\": {\"AIO_X; rm\": \"v\"}}"] {
+        fs::write(Path::new(dir.path()).join("env.json"), damaged).expect("a file");
+        let ended = env();
+        assert_eq!((ended.code, ended.text()), (Some(2), ""), "{damaged}: {ended:?}");
+    }
+    let list = Path::new(dir.path()).join(".made.json");
+    fs::write(list, "damaged").expect("a file");
+    run(dev(&dir, &[]).args(["--", "true"])).fails(2, &[".made.json", "delete the directory"]);
+}
