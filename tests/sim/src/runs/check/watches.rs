@@ -19,6 +19,8 @@ pub struct Allowance {
     pub delivery: Delivery,
     /// Maximum transit time of a message, in milliseconds.
     pub transit_max: u64,
+    /// Time in milliseconds for which a client is disconnected before it reports a gap.
+    pub reconnect_after: u64,
     /// A watch may end because the store is full.
     pub quota: bool,
 }
@@ -30,6 +32,8 @@ impl Allowance {
         Self {
             delivery: scenario.mix.delivery(),
             transit_max: scenario.transit_max(),
+            reconnect_after: u64::try_from(scenario.reconnect_after.as_millis())
+                .unwrap_or(u64::MAX),
             quota: scenario.mix == Mix::Quota,
         }
     }
@@ -86,6 +90,7 @@ struct Follower<'a> {
     replaced: &'a [u64],
     delivery: Delivery,
     transit_max: u64,
+    reconnect_after: u64,
     quota: bool,
     /// The last reported place; `None` is any place at which the key is absent.
     reported: Option<usize>,
@@ -108,13 +113,14 @@ impl<'a> Follower<'a> {
         replaced: &'a [u64],
         allowance: Allowance,
     ) -> Self {
-        let Allowance { delivery, transit_max, quota } = allowance;
+        let Allowance { delivery, transit_max, reconnect_after, quota } = allowance;
         Self {
             log,
             losses,
             replaced,
             delivery,
             transit_max,
+            reconnect_after,
             quota,
             reported: None,
             newest: None,
@@ -158,7 +164,9 @@ impl<'a> Follower<'a> {
             }
             What::Event(WatchEvent::Live) => self.go_live(note),
             What::Event(WatchEvent::Gap) => {
-                self.nothing_missing(note.after)?;
+                // The client reports the gap when it is connected again. Since the connection was
+                // lost, nothing could arrive.
+                self.nothing_missing(note.after.saturating_sub(self.reconnect_after))?;
                 self.live = None;
                 Ok(())
             }

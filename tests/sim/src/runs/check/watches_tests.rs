@@ -47,8 +47,13 @@ fn verdict(delivery: Delivery, notes: &[(u64, What)]) -> Result<(), String> {
         Watched { client: 0, key: KEY, notes: notes.iter().map(note).collect(), outdated: false };
     let log = log();
     let log: Vec<&Change> = log.iter().collect();
-    Follower::new(&log, &[], &[], Allowance { delivery, transit_max: 2, quota: false })
-        .check(&watched)
+    Follower::new(
+        &log,
+        &[],
+        &[],
+        Allowance { delivery, transit_max: 2, reconnect_after: 0, quota: false },
+    )
+    .check(&watched)
 }
 
 fn is_valid(notes: &[(u64, What)]) -> bool {
