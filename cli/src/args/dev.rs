@@ -129,10 +129,14 @@ pub(crate) struct DevListen {
     /// Port of TLS with a service account token [default: 8884]
     #[arg(long, value_name = "PORT")]
     pub(crate) token_port: Option<u16>,
-    /// Port of MQTT over WebSocket, without TLS and login [default: 9001]
+    /// Port of MQTT over WebSocket [default: 9001]
+    ///
+    /// Without TLS and login.
     #[arg(long, value_name = "PORT")]
     pub(crate) websocket_port: Option<u16>,
-    /// Origin of web pages that may connect, such as `http://localhost:3000`; repeatable
+    /// Origin of web pages that may connect; repeatable
+    ///
+    /// For example `http://localhost:3000`.
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) websocket_origin: Vec<String>,
     /// Let other machines connect, by the two ports with login only
@@ -140,7 +144,7 @@ pub(crate) struct DevListen {
     /// The ports without login are not opened then.
     #[arg(long)]
     pub(crate) listen_all: bool,
-    /// Further name or IP address of the server in its certificate; repeatable
+    /// Further name or IP address in the certificate; repeatable
     ///
     /// With `--listen-all`, the variables contain the first one.
     #[arg(long, value_name = "NAME")]
@@ -166,15 +170,33 @@ impl DevListen {
 /// Logins of clients.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DevLogins {
-    /// Login of COMMAND
-    #[arg(long, value_enum, default_value_t)]
+    /// Login of COMMAND: token, certificate or none [default: token]
+    ///
+    /// `token` is TLS with a service account token, `certificate` is TLS with a client certificate,
+    /// and `none` is neither TLS nor a login.
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
     pub(crate) login: DevLogin,
-    /// Service account with a token, NAMESPACE/NAME; repeatable
+    /// Service account with a token; repeatable
+    ///
+    /// The form is NAMESPACE/NAME. Without the option: `azure-iot-operations/default`.
     ///
     /// The first one is that of token.txt. Each has a token in tokens/NAMESPACE.NAME.txt.
-    #[arg(long, value_name = "ACCOUNT", default_value = "azure-iot-operations/default")]
+    #[arg(
+        long,
+        value_name = "ACCOUNT",
+        default_value = "azure-iot-operations/default",
+        hide_default_value = true
+    )]
     pub(crate) service_account: Vec<String>,
-    /// Validity of each token, from 10s to 24h; renewed after half of it
+    /// Validity of each token
+    ///
+    /// From 10s to 24h. Tokens are renewed after half of it.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
     pub(crate) token_lifetime: Duration,
 }
@@ -182,19 +204,28 @@ pub(crate) struct DevLogins {
 /// Options of the store, as of `serve`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DevStore {
-    /// Directory for keys that survive a restart, as of `serve` [default: none, keys in memory]
+    /// Directory for durable keys
+    ///
+    /// Without it, keys are in memory.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Allow only what this `BrokerAuthorization` allows, as of `serve`; reloaded when it changes
+    /// JSON file with keys that are set at the start, as of `serve`
+    #[arg(long, value_name = "PATH")]
+    pub(crate) seed: Option<PathBuf>,
+    /// Authorization policy, as of `serve`
+    ///
+    /// A BrokerAuthorization document. It is reloaded when it changes.
     #[arg(long, value_name = "PATH")]
     pub(crate) policy: Option<PathBuf>,
     /// Add the reason to each refusal, as of `serve`
     #[arg(long)]
     pub(crate) explain_refusals: bool,
-    /// Write all inputs and outputs of the store to this new file, for `statestore replay`
+    /// New file for all inputs and outputs of the store
+    ///
+    /// `statestore replay` reads it.
     #[arg(long, value_name = "PATH")]
     pub(crate) capture: Option<PathBuf>,
-    /// Address for plain HTTP: /metrics, /healthz and /readyz, as of `serve`
+    /// Address for plain HTTP: /metrics, /healthz, /readyz
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) metrics_listen: Option<String>,
 }

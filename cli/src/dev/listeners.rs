@@ -33,6 +33,7 @@ pub(super) fn config(args: &DevRun, directory: &Directory) -> Config {
     config.listen.allow_anonymous = args.listen.listen_all && store.policy.is_none();
     config.storage.data_dir.clone_from(&store.data_dir);
     config.store.explain_refusals = store.explain_refusals;
+    config.store.seed.clone_from(&store.seed);
     config.capture.capture.clone_from(&store.capture);
     config.http.metrics_listen.clone_from(&store.metrics_listen);
     config

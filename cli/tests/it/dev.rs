@@ -16,27 +16,9 @@ use statestore_testkit::process::HANGS;
 use crate::embedded_broker::Scratch;
 use crate::process::{Ended, Running, run, statestore};
 
-/// A client of the login in the variables, for `sh -c`: its first argument is the command.
-const CLIENT: &str = r#"
-scheme=mqtt
-[ "$AIO_MQTT_USE_TLS" = false ] || scheme=mqtts
-program=$0
-verb=$1
-shift
-set -- "$@" --broker "$scheme://$AIO_BROKER_HOSTNAME:$AIO_BROKER_TCP_PORT" --timeout 5s
-set -- "$@" --client-id "$AIO_MQTT_CLIENT_ID"
-[ -z "$AIO_TLS_CA_FILE" ] || set -- "$@" --tls-ca "$AIO_TLS_CA_FILE"
-[ -z "$AIO_SAT_FILE" ] || set -- "$@" --service-account-token-file "$AIO_SAT_FILE"
-[ -z "$AIO_TLS_CERT_FILE" ] || set -- "$@" --tls-cert "$AIO_TLS_CERT_FILE" --tls-key "$AIO_TLS_KEY_FILE"
-exec "$program" "$verb" "$@"
-"#;
-
 /// Returns `statestore dev` with a directory and free ports.
 fn dev(dir: &Scratch, options: &[&str]) -> Command {
     let mut command = statestore();
-    for name in ["AIO_MQTT_CLIENT_ID", "AIO_SAT_FILE", "AIO_TLS_CA_FILE"] {
-        command.env_remove(name);
-    }
     command.args(["dev", "--dir", dir.path(), "--ports", "any"]).args(options);
     command
 }
@@ -44,14 +26,15 @@ fn dev(dir: &Scratch, options: &[&str]) -> Command {
 /// Adds a client with these words as the command of `dev`.
 fn with_client<'a>(dev: &'a mut Command, words: &[&str]) -> &'a mut Command {
     let program = env!("CARGO_BIN_EXE_statestore");
-    dev.args(["--", "sh", "-c", CLIENT, program]).args(words)
+    dev.args(["--", program]).args(words).args(["--timeout", "5s"])
 }
 
 /// Runs a client with the variables that `dev env` prints.
 fn client(dir: &Scratch, login: &str, words: &[&str]) -> Ended {
     let program = env!("CARGO_BIN_EXE_statestore");
     let script = format!(
-        "eval \"$(\"$0\" dev env --dir '{}' --login {login})\" || exit 9\n{CLIENT}",
+        "eval \"$(\"$0\" dev env --dir '{}' --login {login})\" || exit 9\n\
+         exec \"$0\" \"$@\" --timeout 5s",
         dir.path()
     );
     run(Command::new("sh").args(["-c", &script, program]).args(words))
@@ -228,6 +211,15 @@ fn other_machines_reach_only_the_listeners_with_login() {
     let ended = running.end();
     assert_eq!(ended.text().matches("mqtts://").count(), 2, "{ended:?}");
     assert!(!ended.text().contains("mqtt://") && !ended.text().contains("ws://"), "{ended:?}");
+}
+
+#[test]
+fn store_starts_with_the_keys_of_a_seed() {
+    let dir = Scratch::new("dev-seed");
+    let path = format!("{}.json", dir.path());
+    fs::write(&path, r#"{"factoryId": "north"}"#).expect("a file");
+    run(with_client(&mut dev(&dir, &["--seed", &path]), &["get", "factoryId"])).is(0, "north");
+    fs::remove_file(&path).expect("removed");
 }
 
 #[test]
