@@ -274,8 +274,8 @@ fn resolve(key: &str, address: &str) -> Result<SocketAddr, ConfigError> {
     addresses.next().ok_or_else(|| invalid(&"unknown host"))
 }
 
-/// Maximum number of connections that wait for their login. Each costs about 1 KiB, and as many may
-/// be closing.
+/// Maximum number of connections that wait for their login, and again of those that are closing.
+/// Each needs a file descriptor, and memory for its TLS handshake and its CONNECT.
 const PENDING_MAX: usize = 1_024;
 
 fn limits(settings: &config::BrokerLimits) -> crate::Limits {

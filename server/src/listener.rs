@@ -71,7 +71,9 @@ impl Listener {
     /// Lets clients of this listener connect without a login, even if the broker has
     /// [users](crate::Options), certificates or service accounts. A token is rejected. A TLS
     /// handshake still requires a client certificate if the [TLS](Self::tls) of this listener does,
-    /// and a [policy](crate::Options::policy) still decides what a client may do.
+    /// and a [policy](crate::Options::policy) still decides what a client may do. Such a client has
+    /// no user, so it may choose any client id, also one that a policy names or that begins with the
+    /// name of a user. Let only trusted programs reach this listener, for example on loopback.
     ///
     /// ```
     /// use statestore_server::{Listener, Options};

@@ -93,7 +93,8 @@ impl ServerBuilder {
 
     /// Adds a listener of the embedded broker, after those of the configuration. Without a listener
     /// in the configuration, only the added ones are opened. This way, listeners can have different
-    /// certificates and logins. Files of its [TLS](Listener::tls) are reloaded with those of the
+    /// certificates and logins. All listeners share their users: equal user names are one user, however
+    /// it has logged in. Files of its [TLS](Listener::tls) are reloaded with those of the
     /// configuration.
     pub fn listener(mut self, listener: impl Into<Listener>) -> Self {
         self.listeners.push(listener.into());

@@ -230,6 +230,7 @@ impl Broker {
 
     /// Returns the next event for the host.
     fn poll_host(&mut self, now: Duration) -> Option<LocalEvent> {
+        self.host_is_paused = false;
         self.release_served();
         loop {
             let unread_max = self.config.limits.session_memory / UNREAD_PART;
@@ -267,27 +268,33 @@ impl Broker {
     /// until its next wake: the host has not yet processed the only message of the client. Then the
     /// acknowledgement and the host's response leave in one write. The delay is optional.
     ///
-    /// The wake follows when the host polls for its next event, calls
-    /// [`release_served`](Self::release_served), or is detached.
+    /// The wake follows when the host has processed the message and polls for its next event, when
+    /// it is [paused](Self::pause_host), and when it is detached.
     #[must_use]
     pub fn awaits_host(&self, id: ConnectionId) -> bool {
         let connection = self.connections.get(id);
         connection.is_some_and(|connection| connection.awaits_host && !connection.is_closing())
     }
 
-    /// Wakes the connection whose message the host has received last. A host calls this when it has
-    /// processed that message and does not [poll](Self::poll_local) for the next one.
-    pub fn release_served(&mut self) {
+    /// Reports that the host takes no messages now, because it is busy with earlier ones. No
+    /// connection [awaits](Self::awaits_host) it until it [polls](Self::poll_local) again.
+    pub fn pause_host(&mut self) {
+        if !core::mem::replace(&mut self.host_is_paused, true) {
+            self.release_all();
+        }
+    }
+
+    fn release_served(&mut self) {
         let served = self.served.take();
         self.release(served);
     }
 
-    /// Marks a connection whose only message waits for the host, if a host is attached.
+    /// Marks a connection whose only message waits for the host, if a host is attached and polls.
     pub(super) fn set_awaits_host(&mut self, id: ConnectionId) {
         let host = self.sessions.host_session();
-        let is_attached = host.is_some_and(Session::is_connected);
+        let is_polled = host.is_some_and(Session::is_connected) && !self.host_is_paused;
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.awaits_host = is_attached;
+            connection.awaits_host = is_polled;
         }
     }
 
@@ -300,7 +307,7 @@ impl Broker {
         }
     }
 
-    /// Wakes all connections that await the host, because it is detached.
+    /// Wakes all connections that await the host, because it is detached or paused.
     pub(super) fn release_all(&mut self) {
         self.served = None;
         for id in self.connections.awaiting_host() {

@@ -58,6 +58,8 @@ pub struct Broker {
     inbox: Inbox,
     /// Connection that sent the last message the host received.
     served: Option<ConnectionId>,
+    /// Set while the host takes no messages.
+    host_is_paused: bool,
     owners: Owners,
     retained: Retained,
     wills: DueWills,
@@ -91,6 +93,7 @@ impl Broker {
             attachments: Attachments::default(),
             inbox: Inbox::default(),
             served: None,
+            host_is_paused: false,
             owners: Owners::default(),
             retained: Retained::default(),
             wills: DueWills::default(),

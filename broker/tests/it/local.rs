@@ -540,8 +540,13 @@ fn connection_awaits_the_host_until_its_only_request_is_processed() {
     assert!(!net.broker.awaits_host(a) && net.broker.awaits_host(b));
     assert!(is_woken(&mut net, a));
     assert_eq!(net.receive(a).len(), 2, "the acknowledgement and the response");
-    net.broker.release_served();
-    assert!(!net.broker.awaits_host(b) && is_woken(&mut net, b));
+    let c = net.connect("c", CLEAN);
+    net.publish(c, "requests", "1", Qos::AtLeastOnce, 1);
+    is_woken(&mut net, c);
+    net.broker.pause_host();
+    assert!(!net.broker.awaits_host(b) && !net.broker.awaits_host(c) && is_woken(&mut net, c));
+    net.publish(c, "requests", "2", Qos::AtLeastOnce, 2);
+    assert!(!net.broker.awaits_host(c), "the host takes no messages");
 }
 
 #[test]

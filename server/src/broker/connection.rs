@@ -363,6 +363,36 @@ mod tests {
         }
     }
 
+    /// A wake for the end of a connection is not lost while earlier output is unwritten.
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn client_with_unread_output_that_violates_the_protocol_is_closed() {
+        let (driver, mut client, serving) = start(1_000);
+        client.write_all(&connect()).await.expect("capacity");
+        while !driver.with_broker(|broker, _| broker.is_connected("a")) {
+            tokio::task::yield_now().await;
+        }
+        let mut message = Publish {
+            dup: false,
+            qos: Qos::AtMostOnce,
+            retain: false,
+            topic: "t",
+            id: None,
+            properties: (),
+            payload: &vec![b'x'; 100_000],
+        };
+        let _ = driver.with_broker(|broker, now| broker.deliver(now, "a", &message));
+        // Until the end of the slow start, packets of the client wait for a turn.
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        (message.qos, message.id) = (Qos::AtLeastOnce, NonZeroU16::new(1));
+        (message.topic, message.payload) = (statestore_proto::topic::REQUEST, b"x");
+        let mut bytes = BytesMut::new();
+        Packet::Publish(message).encode(&mut bytes).expect("encode packet");
+        bytes.extend_from_slice(&[0xf0, 0x00]);
+        client.write_all(&bytes).await.expect("capacity");
+        let ended = tokio::time::timeout(Duration::from_secs(60), serving).await;
+        ended.expect("the connection is closed").expect("the task ends");
+    }
+
     /// The time and the bytes for which a client can delay the end of its socket are limited.
     #[tokio::test(flavor = "current_thread", start_paused = true)]
     async fn disconnected_client_is_read_for_a_limited_time_and_length() {

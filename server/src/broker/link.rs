@@ -151,8 +151,7 @@ impl Attachment {
             let next = if polls {
                 broker.poll_local(now, id)
             } else {
-                // The store takes no more messages now, and has processed the last one.
-                broker.release_served();
+                broker.pause_host();
                 None
             };
             // Inside this closure the client cannot reconnect.
@@ -233,7 +232,7 @@ impl Link for EmbeddedLink {
         if attached.events_since_yield >= EVENTS_PER_TURN {
             attached.driver.wake();
             tokio::task::yield_now().await;
-            // Only now: a future that is dropped while it yields has not yielded.
+            // Reset after the yield: if this future is dropped before, the yield did not happen.
             attached.events_since_yield = 0;
         }
         loop {

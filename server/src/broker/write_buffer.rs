@@ -44,8 +44,9 @@ impl WriteBuffer {
         if self.bytes.is_empty() && !awaits_host {
             output = broker.poll_output(now, id, &mut self.bytes);
             self.has_more = output == Output::More;
+            // Everything that the wake was for is polled.
+            broker.cancel_wake(id);
         }
-        broker.cancel_wake(id);
         self.is_flushed &= self.bytes.is_empty();
         self.peak = self.peak.max(self.bytes.len());
         Polled {

@@ -49,8 +49,8 @@ pub struct StoreSettings {
     pub explain_refusals: bool,
     /// JSON file with keys and values that are set at the start, unless they exist
     ///
-    /// An object, a list of objects, or the output of `statestore export`. These keys are not
-    /// durable, so the file is read at each start
+    /// An object, a list of objects, or the output of `statestore export`. The file is read at each
+    /// start. With a data directory, these keys may become durable, and then keep their values
     #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
     pub seed: Option<PathBuf>,
     /// Expiry of values that are set without one, by pattern, such as `sensors/*=10m`

@@ -346,7 +346,15 @@ impl PatternWatch {
         match &mut self.listing {
             Some(listing) => listing.is_outdated = true,
             // Not at once: the store is probably out of reach.
-            None => self.sleep_for(RETRY.min(self.interval)),
+            None => {
+                let pause = RETRY.min(self.interval);
+                // Frequent gaps must not delay the listing again and again.
+                let is_sooner =
+                    |sleep: &Pin<Box<Sleep>>| sleep.deadline() <= Instant::now() + pause;
+                if !self.sleep.as_ref().is_some_and(is_sooner) {
+                    self.sleep_for(pause);
+                }
+            }
         }
         std::mem::take(&mut self.is_live).then_some(PatternEvent::Gap)
     }

@@ -142,7 +142,8 @@ impl ServiceBuilder {
     }
 
     /// Sets keys and values with which the store starts. A key that the [journal](Self::journal)
-    /// contains keeps its value. No record is written for them, so give them at each start.
+    /// contains keeps its value. Give them at each start: they become durable with the next snapshot
+    /// of the journal at the earliest.
     ///
     /// The limits of the store do not apply to them, as for restored values.
     pub fn seed<K: IntoBytes, V: IntoBytes>(

@@ -3,13 +3,17 @@
 use bytes::Bytes;
 use statestore_capture::CapturedStore;
 use statestore_proto::hlc::{Hlc, Version};
-use statestore_proto::store::Record;
+use statestore_proto::store::{Record, SnapshotPosition};
 use statestore_proto::time::Now;
 
 /// Sets the keys that are absent.
-pub(crate) fn plant(store: &mut CapturedStore, now: Now, seeds: Vec<(Bytes, Bytes)>) {
+pub(crate) fn restore_absent(store: &mut CapturedStore, now: Now, seeds: Vec<(Bytes, Bytes)>) {
+    if seeds.is_empty() {
+        return;
+    }
     // The first record of a snapshot is the greatest version that was issued.
-    let Some(Record::Issued { version }) = store.store().snapshot(now).next() else { return };
+    let (beginning, _) = store.store().snapshot_part(now, &SnapshotPosition::default(), 0);
+    let Some(Record::Issued { version }) = beginning.first() else { return };
     let issued = version.hlc();
     let node = issued.node().clone();
     let (wall, mut counter) = match issued.wall() < now.unix {

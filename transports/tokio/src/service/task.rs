@@ -232,7 +232,7 @@ impl Task for StoreTask {
             let persistence = journal.load(&mut self.store, capture, || clock.now()).await;
             self.persistence = Some(persistence?);
         }
-        seed::plant(&mut self.store, clock.now(), core::mem::take(&mut self.seeds));
+        seed::restore_absent(&mut self.store, clock.now(), core::mem::take(&mut self.seeds));
         self.are_stats_outdated = true;
         Ok(())
     }
