@@ -184,12 +184,14 @@ fn check_clock(
     )))
 }
 
-/// Reads a certificate and its key. `None` if neither exists.
+/// Reads a certificate and its key. `None` if neither exists, or if the first creation of both was
+/// interrupted.
 fn read_pair(directory: &Directory, pair: Pair) -> Result<Option<(String, String)>, Failure> {
     let (certificate, key) = (directory.read(pair.certificate)?, directory.read(pair.key)?);
     let (present, absent) = match (certificate, key) {
         (Some(certificate), Some(key)) => return Ok(Some((certificate, key))),
         (None, None) => return Ok(None),
+        (None, Some(_)) if directory.validity(pair.certificate).is_none() => return Ok(None),
         (Some(_), None) => (pair.certificate, pair.key),
         (None, Some(_)) => (pair.key, pair.certificate),
     };
@@ -214,7 +216,7 @@ fn write_pair(
     now: Duration,
 ) -> Result<(), Failure> {
     let (made, expires) = (now.as_secs(), now.saturating_add(VALIDITY).as_secs());
-    // After an interruption between the two files, both are made again.
+    // Without a validity, the next start makes both again, for example after an interruption.
     directory.forget_validity(pair.certificate);
     directory.write(pair.key, key)?;
     directory.write(pair.certificate, certificate)?;

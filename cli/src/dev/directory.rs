@@ -4,14 +4,15 @@
 //! wrote, so a file that another program wrote or changed is recognized.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
 use ring::digest::{SHA256, digest};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ const IGNORE: &str = ".gitignore";
 
 /// Maximum length of a file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Maximum length of the marker: a process number and a line feed.
+const MARKER_BYTES_MAX: u64 = 20;
 
 /// Mode of a directory that only its owner can use.
 const PRIVATE_DIRECTORY: u32 = 0o700;
@@ -50,8 +54,7 @@ pub(super) struct Directory {
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct Made {
-    /// Digests of each file: of its contents, and of those before, in case that the last write was
-    /// interrupted.
+    /// Digests of each file: of its contents, and during a write also of the previous contents.
     files: BTreeMap<String, Vec<String>>,
     certificates: BTreeMap<String, Validity>,
 }
@@ -91,19 +94,25 @@ impl Directory {
                  directory"
             )));
         }
-        let mut marker = open_marker(&path)?;
+        let marker = open_marker(&path)?;
+        let mut text = Vec::new();
+        let read = (&marker).take(MARKER_BYTES_MAX + 1).read_to_end(&mut text);
+        read.map_err(|error| cannot_write(&shown, &error))?;
         if flock(&marker, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-            let mut process = String::new();
-            let _ = (&mut marker).take(20).read_to_string(&mut process);
             return Err(Failure::Unreachable(format!(
                 "--dir {shown}: another `statestore dev` uses it (process {}); stop that one, or \
                  use another directory and --ports any",
-                process.trim()
+                crate::escape::one_line(text.trim_ascii())
             )));
+        }
+        // Nothing else is overwritten.
+        if text.len() as u64 > MARKER_BYTES_MAX || !text.trim_ascii().iter().all(u8::is_ascii_digit)
+        {
+            return Err(not_made(&path.join(MARKER), "it contains something else"));
         }
         fs::set_permissions(&path, Permissions::from_mode(PRIVATE_DIRECTORY))
             .and_then(|()| marker.set_len(0))
-            .and_then(|()| marker.write_all(format!("{}\n", std::process::id()).as_bytes()))
+            .and_then(|()| marker.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0))
             .map_err(|error| cannot_write(&shown, &error))?;
         let made = read_made(&path)?;
         let mut directory = Self { path, made, _marker: marker };
@@ -118,10 +127,15 @@ impl Directory {
         self.path.join(name)
     }
 
-    /// Reads a file that the command made. `None` if it does not exist.
+    /// Reads a file that the command made. `None` if it does not exist. A private key that others
+    /// can read is an error.
     pub(super) fn read(&self, name: &str) -> Result<Option<String>, Failure> {
         let path = self.path(name);
-        let Some(text) = read_text(&path)? else { return Ok(None) };
+        let text = match name.ends_with(".key") {
+            true => read_private(&path)?,
+            false => read_text(&path)?,
+        };
+        let Some(text) = text else { return Ok(None) };
         let is_made =
             self.made.files.get(name).is_some_and(|made| made.contains(&digest_of(&text)));
         if is_made {
@@ -155,10 +169,16 @@ impl Directory {
         let path = self.path(name);
         match DirBuilder::new().mode(PRIVATE_DIRECTORY).create(&path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                Err(cannot_write(&path_on_one_line(&path), &error))
+                return Err(cannot_write(&path_on_one_line(&path), &error));
             }
-            _ => Ok(()),
+            _ => {}
         }
+        let failed = |error| cannot_write(&path_on_one_line(&path), &error);
+        let metadata = fs::symlink_metadata(&path).map_err(failed)?;
+        if !metadata.is_dir() || metadata.uid() != geteuid().as_raw() {
+            return Err(not_made(&path, "it is not a directory of this user"));
+        }
+        fs::set_permissions(&path, Permissions::from_mode(PRIVATE_DIRECTORY)).map_err(failed)
     }
 
     /// Returns what is known about a certificate.
@@ -192,7 +212,7 @@ pub(super) fn digest_of(text: &str) -> String {
 /// Returns the path of a file in a directory that another `dev` made, without its lock.
 pub(super) fn find(path: &Path, name: &str) -> Result<String, Failure> {
     let text = match path.join(MARKER).is_file() {
-        true => read_text(&path.join(name))?,
+        true => read_private(&path.join(name))?,
         false => None,
     };
     text.ok_or_else(|| {
@@ -208,9 +228,16 @@ fn open_marker(path: &Path) -> Result<File, Failure> {
     let marker = path.join(MARKER);
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(PRIVATE_FILE);
+    options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
     let shown = path_on_one_line(path);
     match options.open(&marker) {
-        Ok(file) => return Ok(file),
+        Ok(file) => {
+            check_marker(&marker, &file)?;
+            return Ok(file);
+        }
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
+            return Err(not_made(&marker, "it is a symbolic link"));
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(cannot_write(&path_on_one_line(&marker), &error)),
     }
@@ -226,9 +253,38 @@ fn open_marker(path: &Path) -> Result<File, Failure> {
     options.create_new(true).open(&marker).map_err(|error| cannot_write(&shown, &error))
 }
 
+/// Refuses a marker by which another file of this user would be overwritten.
+fn check_marker(path: &Path, file: &File) -> Result<(), Failure> {
+    let metadata =
+        file.metadata().map_err(|error| cannot_write(&path_on_one_line(path), &error))?;
+    if !metadata.is_file() {
+        return Err(not_made(path, "it is not a regular file"));
+    }
+    if metadata.nlink() != 1 || metadata.uid() != geteuid().as_raw() {
+        return Err(not_made(path, "it has another name or another owner"));
+    }
+    check_private(path, &metadata)
+}
+
+/// Refuses a file that other users may read. A copy, for example by Git, has such a mode.
+fn check_private(path: &Path, metadata: &Metadata) -> Result<(), Failure> {
+    match metadata.mode() & 0o077 {
+        0 => Ok(()),
+        _ => Err(not_made(path, "other users have access to it")),
+    }
+}
+
+fn not_made(path: &Path, reason: &str) -> Failure {
+    Failure::bad_input(format_args!(
+        "{}: {reason}, so `statestore dev` did not make it like this; delete the directory, or use \
+         --dir with a new directory",
+        path_on_one_line(path)
+    ))
+}
+
 fn read_made(path: &Path) -> Result<Made, Failure> {
     let path = path.join(LIST);
-    let Some(text) = read_text(&path)? else { return Ok(Made::default()) };
+    let Some(text) = read_private(&path)? else { return Ok(Made::default()) };
     serde_json::from_str(&text).map_err(|error| {
         Failure::bad_input(format_args!(
             "{}: not the list that `statestore dev` wrote: {error}; delete the directory to start \
@@ -239,36 +295,51 @@ fn read_made(path: &Path) -> Result<Made, Failure> {
 }
 
 fn read_text(path: &Path) -> Result<Option<String>, Failure> {
-    let shown = path_on_one_line(path);
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Failure::path(shown, &error)),
-    };
-    let mut text = String::new();
-    let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
-    read.map_err(|error| Failure::path(shown, &error))?;
-    Ok(Some(text))
+    open_regular(path)?.map(|(file, _)| read_all(path, file)).transpose()
 }
 
-/// Writes a private file next to `path`, and renames it.
+/// Reads a file that only its owner can read.
+fn read_private(path: &Path) -> Result<Option<String>, Failure> {
+    let Some((file, metadata)) = open_regular(path)? else { return Ok(None) };
+    check_private(path, &metadata)?;
+    read_all(path, file).map(Some)
+}
+
+/// Opens a regular file. A named pipe must not block.
+fn open_regular(path: &Path) -> Result<Option<(File, Metadata)>, Failure> {
+    let failed = |error| Failure::path(path_on_one_line(path), &error);
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let metadata = file.metadata().map_err(failed)?;
+    match metadata.is_file() {
+        true => Ok(Some((file, metadata))),
+        false => Err(not_made(path, "it is not a regular file")),
+    }
+}
+
+fn read_all(path: &Path, file: File) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
+    read.map_err(|error| Failure::path(path_on_one_line(path), &error))?;
+    Ok(text)
+}
+
+/// Writes a private file with a new name next to `path`, and renames it.
 fn replace(path: &Path, text: &str) -> Result<(), Failure> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
+    name.push(format!(".{:016x}.new", fastrand::u64(..)));
     let new = path.with_file_name(name);
-    let write = || -> io::Result<()> {
-        match fs::remove_file(&new) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file =
-            OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE).open(&new)?;
-        file.write_all(text.as_bytes())?;
-        fs::rename(&new, path)
-    };
-    write().map_err(|error| {
+    let failed = |error| cannot_write(&path_on_one_line(path), &error);
+    let options = OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE).open(&new);
+    let mut file = options.map_err(failed)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.and_then(|()| fs::rename(&new, path)).map_err(|error| {
         let _ = fs::remove_file(&new);
-        cannot_write(&path_on_one_line(path), &error)
+        failed(error)
     })
 }
 

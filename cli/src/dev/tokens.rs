@@ -91,7 +91,12 @@ impl TokenSigner {
         }
         let key = match (directory.read(KEY)?, directory.read(KEY_SET)?) {
             (Some(key), Some(_)) => KeyPair::from_pem(&key).map_err(failed)?,
-            (Some(_), None) => return Err(missing_half(directory, KEY, KEY_SET)),
+            // The first start was interrupted, or the file was deleted.
+            (Some(key), None) => {
+                let key = KeyPair::from_pem(&key).map_err(failed)?;
+                directory.write(KEY_SET, &key_set(&key)?)?;
+                key
+            }
             (None, Some(_)) => return Err(missing_half(directory, KEY_SET, KEY)),
             (None, None) => {
                 let key = KeyPair::generate().map_err(failed)?;

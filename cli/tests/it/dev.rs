@@ -125,7 +125,7 @@ fn exit_code_of_the_command_is_returned() {
 }
 
 #[test]
-fn interrupt_leaves_no_port() {
+fn ports_are_closed_after_an_interrupt() {
     let dir = Scratch::new("dev-interrupt");
     let running = start(&dir, &[]);
     let ports = ports(&dir);

@@ -116,3 +116,22 @@ fn certificate_has_the_names_of_the_server() {
         assert!(text.contains(name), "{name}: {text}");
     }
 }
+
+#[test]
+fn interrupted_creation_is_completed_by_the_next_start() {
+    let dir = Scratch::new("dev-interrupted");
+    run_once(&dir, &[]);
+    let key = read(&dir, "token-signing.key");
+    let key_set = read(&dir, "jwks.json");
+    // The state after the keys were written, and before the certificate and the key set were.
+    let path = |name: &str| Path::new(dir.path()).join(name);
+    for name in ["client.crt", "jwks.json"] {
+        fs::remove_file(path(name)).expect("a file");
+    }
+    let mut made: Value = serde_json::from_str(&read(&dir, ".made.json")).expect("JSON");
+    made["certificates"].as_object_mut().expect("an object").remove("client.crt");
+    fs::write(path(".made.json"), made.to_string()).expect("a file");
+    let ended = run(with_client(&mut dev(&dir, &["--login", "certificate"]), &["set", "k", "v"]));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!((read(&dir, "token-signing.key"), read(&dir, "jwks.json")), (key, key_set));
+}

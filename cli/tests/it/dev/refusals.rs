@@ -1,5 +1,7 @@
 //! Bad input of `dev`: each error names the remedy, and no foreign file is changed.
 
+use std::os::unix::fs::symlink;
+
 use statestore_testkit::process::Port;
 
 use super::*;
@@ -57,14 +59,13 @@ fn files_of_other_programs_are_neither_used_nor_overwritten() {
 }
 
 #[test]
-fn half_of_a_pair_is_refused() {
+fn certificate_without_its_key_is_refused() {
     for (missing, left) in [
         ("client.key", "client.crt"),
         ("client.crt", "client.key"),
         ("server.key", "server.crt"),
         ("broker-ca.key", "broker-ca.crt"),
         ("token-signing.key", "jwks.json"),
-        ("jwks.json", "token-signing.key"),
     ] {
         let dir = Scratch::new(&format!("dev-half-{missing}"));
         assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0));
@@ -77,6 +78,67 @@ fn half_of_a_pair_is_refused() {
         fs::remove_file(Path::new(dir.path()).join(left)).expect("a file");
         assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0), "{missing}");
     }
+}
+
+#[test]
+fn marker_that_names_another_file_is_refused_and_the_file_unchanged() {
+    let dir = Scratch::new("dev-marker");
+    let victim = Scratch::new("dev-victim");
+    fs::create_dir_all(victim.path()).expect("a directory");
+    let victim = Path::new(victim.path()).join("notes");
+    fs::create_dir_all(dir.path()).expect("a directory");
+    let marker = Path::new(dir.path()).join(".statestore-dev");
+    let own = |path: &Path, text: &str| {
+        fs::write(path, text).expect("a file");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("a mode");
+    };
+    let refused = |reason: &str| {
+        run(dev(&dir, &[]).args(["--", "true"])).fails(2, &[reason, "a new directory"]);
+        fs::remove_file(&marker).expect("a marker");
+    };
+    own(&victim, "mine");
+    symlink(&victim, &marker).expect("a link");
+    refused("symbolic link");
+    fs::hard_link(&victim, &marker).expect("a link");
+    refused("another name");
+    assert_eq!(fs::read_to_string(&victim).expect("a file"), "mine");
+    for text in ["mine", "123456789012345678901"] {
+        own(&marker, text);
+        run(dev(&dir, &[]).args(["--", "true"])).fails(2, &["something else"]);
+        assert_eq!(fs::read_to_string(&marker).expect("a file"), text);
+    }
+    fs::write(&marker, "").expect("a file");
+    fs::set_permissions(&marker, fs::Permissions::from_mode(0o644)).expect("a mode");
+    refused("other users have access");
+    fs::create_dir(&marker).expect("a directory");
+    run(dev(&dir, &[]).args(["--", "true"])).fails(2, &[".statestore-dev"]);
+}
+
+#[test]
+fn files_that_other_users_can_read_are_refused() {
+    for name in ["broker-ca.key", "token-signing.key", "client.key", ".made.json"] {
+        let dir = Scratch::new(&format!("dev-planted-{name}"));
+        assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0));
+        let path = Path::new(dir.path()).join(name);
+        // The mode of a file in a checkout of Git.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o644)).expect("a mode");
+        run(dev(&dir, &[]).args(["--", "true"]))
+            .fails(2, &[name, "other users have access", "delete the directory"]);
+    }
+}
+
+#[test]
+fn directory_of_tokens_that_is_a_link_is_refused() {
+    let dir = Scratch::new("dev-tokens-link");
+    let other = Scratch::new("dev-tokens-other");
+    assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0));
+    fs::create_dir_all(other.path()).expect("a directory");
+    let tokens = Path::new(dir.path()).join("tokens");
+    fs::remove_dir_all(&tokens).expect("a directory");
+    symlink(other.path(), &tokens).expect("a link");
+    run(dev(&dir, &[]).args(["--", "true"]))
+        .fails(2, &["tokens", "not a directory of this user", "a new directory"]);
+    assert_eq!(contents(other.path()), []);
 }
 
 #[test]
