@@ -107,8 +107,8 @@ impl Stage {
 
     /// Returns requests of one kind for keys in scattered order.
     #[must_use]
-    pub fn requests(ask: Operation, keys: usize) -> Vec<Bytes> {
-        scattered(keys).map(|number| payload(ask, number)).collect()
+    pub fn requests(operation: Operation, keys: usize) -> Vec<Bytes> {
+        scattered(keys).map(|number| payload(operation, number)).collect()
     }
 
     /// Passes one request to the store and polls all output. Returns the payload of the response.
@@ -133,9 +133,9 @@ impl Stage {
 
 /// Returns the payload of a request for the key with this number.
 #[must_use]
-pub fn payload(ask: Operation, number: usize) -> Bytes {
+pub fn payload(operation: Operation, number: usize) -> Bytes {
     let (key, condition) = (key(number), Condition::Always);
-    let command = match ask {
+    let command = match operation {
         Operation::Get => Command::Get { key },
         Operation::Set => Command::Set { key, value: value(), condition, expiry: None },
         Operation::SetPx => {

@@ -17,7 +17,7 @@ import (
 
 type notification = statestore.Notify[string, string]
 
-func TestASetIsTold(t *testing.T) {
+func TestSetIsNotified(t *testing.T) {
 	delivering(t, func(t *testing.T, at place) {
 		watcher, writer := connect(t, at, "watcher"), connect(t, at, "writer")
 		told := watch(t, watcher, "key")
@@ -28,7 +28,7 @@ func TestASetIsTold(t *testing.T) {
 	})
 }
 
-func TestADeleteIsTold(t *testing.T) {
+func TestDeleteIsNotified(t *testing.T) {
 	delivering(t, func(t *testing.T, at place) {
 		watcher, writer := connect(t, at, "watcher"), connect(t, at, "writer")
 		first, second := set(t, writer, "first", "value"), set(t, writer, "second", "value")
@@ -41,7 +41,7 @@ func TestADeleteIsTold(t *testing.T) {
 	})
 }
 
-func TestAnExpiryIsTold(t *testing.T) {
+func TestExpiryIsNotified(t *testing.T) {
 	delivering(t, func(t *testing.T, at place) {
 		watcher, writer := connect(t, at, "watcher"), connect(t, at, "writer")
 		told := watch(t, watcher, "key")
@@ -56,7 +56,7 @@ func TestAnExpiryIsTold(t *testing.T) {
 	})
 }
 
-func TestOwnWritesAreTold(t *testing.T) {
+func TestOwnWritesAreNotified(t *testing.T) {
 	delivering(t, func(t *testing.T, at place) {
 		store := connect(t, at, "client")
 		told := watch(t, store, "key")
@@ -65,7 +65,7 @@ func TestOwnWritesAreTold(t *testing.T) {
 	})
 }
 
-func TestEveryWatcherIsTold(t *testing.T) {
+func TestEveryWatcherIsNotified(t *testing.T) {
 	delivering(t, func(t *testing.T, at place) {
 		first, second := watch(t, connect(t, at, "first"), "key"), watch(t, connect(t, at, "second"), "key")
 		version := set(t, connect(t, at, "writer"), "key", "value")
@@ -75,7 +75,7 @@ func TestEveryWatcherIsTold(t *testing.T) {
 	})
 }
 
-func TestKeysThatAreBytesAreTold(t *testing.T) {
+func TestBinaryKeysAreNotified(t *testing.T) {
 	delivering(t, func(t *testing.T, at place) {
 		// The client id and the key are in the topic.
 		watcher, writer := connect(t, at, "watcher+ü"), connect(t, at, "writer")
@@ -86,7 +86,7 @@ func TestKeysThatAreBytesAreTold(t *testing.T) {
 	})
 }
 
-func TestOnlyChangesOfTheWatchedKeyAreTold(t *testing.T) {
+func TestOnlyTheWatchedKeyIsNotified(t *testing.T) {
 	delivering(t, func(t *testing.T, at place) {
 		watcher, writer := connect(t, at, "watcher"), connect(t, at, "writer")
 		set(t, writer, "key", "value")

@@ -70,7 +70,7 @@ impl Acl for FixedRules {
         }
         if is_misspelt_request(topic) {
             let client_id = field::debug(KeyPreview(client_id.as_bytes()));
-            // The whole of it, since the mistake may be at the end.
+            // Log the whole topic, since the mistake may be at the end.
             let topic = field::debug(topic.chars().take(TOPIC_SHOWN_MAX).collect::<String>());
             warn!(client_id, topic, "message reaches no store: requests must be sent to {REQUEST}");
         }

@@ -116,12 +116,12 @@ impl Machine {
     /// If a response is missing.
     pub fn ask(
         &mut self,
-        ask: Operation,
+        operation: Operation,
         requests: usize,
         in_flight: usize,
     ) -> Result<Figures, Failure> {
         let lap = Lap::start();
-        let times = self.requests.run(ask, requests, in_flight)?;
+        let times = self.requests.run(operation, requests, in_flight)?;
         Ok(Figures::new(&times, lap.time()))
     }
 }
@@ -170,7 +170,7 @@ impl Requests {
 
     fn run(
         &self,
-        ask: Operation,
+        operation: Operation,
         requests: usize,
         in_flight: usize,
     ) -> Result<Vec<Duration>, Failure> {
@@ -200,7 +200,7 @@ impl Requests {
         let asked = state.asked;
         state.waiting.insert(asked, Lap::start());
         let number = usize::try_from(asked).unwrap_or_default() % self.keys.max(1);
-        let payload = stage::payload(ask, number);
+        let payload = stage::payload(operation, number);
         Some(Request { payload, correlation: asked.to_be_bytes() })
     }
 

@@ -37,14 +37,14 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
             continue;
         }
         let (mut stage, mut map) = (Stage::new(keys, 0), bare_map(keys));
-        for (verb, asks) in [
+        for (verb, operations) in [
             ("get", &[Operation::Get][..]),
             ("set", &[Operation::Set]),
             ("set-px", &[Operation::SetPx]),
         ] {
             compare(
                 &format!("store/{verb}/{name}keys"),
-                asks,
+                operations,
                 keys,
                 (&mut stage, &mut map),
                 report,
@@ -72,17 +72,18 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
 /// Compares requests to the store with the minimum that any store must do.
 fn compare(
     name: &str,
-    asks: &[Operation],
+    operations: &[Operation],
     keys: usize,
     (stage, map): (&mut Stage, &mut HashMap<Vec<u8>, Vec<u8>>),
     report: &mut Report<'_>,
 ) -> Result<(), Failure> {
-    let requests: Vec<Vec<Bytes>> = asks.iter().map(|ask| Stage::requests(*ask, keys)).collect();
+    let requests: Vec<Vec<Bytes>> =
+        operations.iter().map(|operation| Stage::requests(*operation, keys)).collect();
     let numbers: Vec<Vec<u8>> = scattered(keys).map(key).collect();
-    for ask in asks {
-        let expected = bare(map, *ask, &numbers[0]);
-        let found = stage.run(&Stage::requests(*ask, keys)[0]);
-        assert_eq!(found.as_deref(), Some(&expected[..]), "{name} {ask:?}");
+    for operation in operations {
+        let expected = bare(map, *operation, &numbers[0]);
+        let found = stage.run(&Stage::requests(*operation, keys)[0]);
+        assert_eq!(found.as_deref(), Some(&expected[..]), "{name} {operation:?}");
     }
     let (mut ours, mut theirs) = (0, 0);
     let store = Contestant::new("ours", || {
@@ -93,7 +94,10 @@ fn compare(
     let bare_map = Contestant::new("bare-map", || {
         theirs = (theirs + 1) % numbers.len();
         let turn = theirs;
-        asks.iter().map(|ask| black_box(bare(map, *ask, black_box(&numbers[turn])))).last()
+        operations
+            .iter()
+            .map(|operation| black_box(bare(map, *operation, black_box(&numbers[turn]))))
+            .last()
     });
     report.race(name, store, [bare_map])?;
     Ok(())
@@ -156,8 +160,8 @@ fn bare_map(keys: usize) -> HashMap<Vec<u8>, Vec<u8>> {
 }
 
 /// The same lookup, insertion or removal, and a copy of the response.
-fn bare(map: &mut HashMap<Vec<u8>, Vec<u8>>, ask: Operation, key: &[u8]) -> Vec<u8> {
-    match ask {
+fn bare(map: &mut HashMap<Vec<u8>, Vec<u8>>, operation: Operation, key: &[u8]) -> Vec<u8> {
+    match operation {
         Operation::Get => map.get(key).cloned().unwrap_or_default(),
         Operation::Set | Operation::SetPx => {
             let reply = Reply::Value([b'v'; VALUE_LEN]).encode(Dialect::Deployed);

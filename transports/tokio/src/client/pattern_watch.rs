@@ -161,7 +161,7 @@ enum KeyEvent {
 struct Listing {
     keys: Keys,
     found: BTreeSet<Bytes>,
-    /// Set if a gap was reported since its begin: it may lack keys.
+    /// Set if a gap began during this listing, so it may lack keys.
     is_outdated: bool,
 }
 
@@ -196,7 +196,7 @@ impl PatternWatch {
         if self.is_over {
             return Poll::Ready(None);
         }
-        // First, since keys that change all the time must not delay it.
+        // Polled before the keys, so that frequent changes do not delay the listing.
         if let Err(event) = self.poll_listing(context) {
             return Poll::Ready(Some(event));
         }
