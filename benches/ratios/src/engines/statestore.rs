@@ -175,7 +175,7 @@ impl Requests {
         in_flight: usize,
     ) -> Result<Vec<Duration>, Failure> {
         let mut state = self.lock();
-        state.ask = Some(ask);
+        state.ask = Some(operation);
         (state.left, state.in_flight) = (requests, in_flight);
         self.has_work.notify_one();
         while state.times.len() < requests {
@@ -200,7 +200,7 @@ impl Requests {
         let asked = state.asked;
         state.waiting.insert(asked, Lap::start());
         let number = usize::try_from(asked).unwrap_or_default() % self.keys.max(1);
-        let payload = stage::payload(operation, number);
+        let payload = stage::payload(ask, number);
         Some(Request { payload, correlation: asked.to_be_bytes() })
     }
 
