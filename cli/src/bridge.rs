@@ -11,7 +11,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use statestore_client::ClientLink;
 use statestore_proto::transport::{Delivery, SubscribeToken, Transmit};
-use statestore_tokio::{AsIncoming as _, Error, Link as _, LinkError, LinkEvent, StateStore};
+use statestore_tokio::{AsIncoming as _, Error, Link as _, LinkError, LinkErrorKind, LinkEvent, StateStore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -29,7 +29,7 @@ use template::Template;
 /// Suffix of the client id of the connection that receives messages.
 const SUFFIX: &str = "-messages";
 
-/// Messages that are held: those in progress and those behind them that are not acknowledged.
+/// Maximum number of messages that are not acknowledged yet.
 const HELD_MAX: usize = 256;
 
 /// Pause before a connection or a request that failed is repeated.
@@ -152,6 +152,10 @@ impl Running {
         let connected = timeout(limit, link.connect()).await;
         match connected {
             Ok(connected) => _ = connected.map_err(Ended::Connection)?,
+            Err(_) if *was_connected => {
+                let error = LinkError::new(LinkErrorKind::TimedOut, "no connection in time");
+                return Err(Ended::Connection(error));
+            }
             Err(_) => {
                 return Err(Ended::Failure(Failure::unreachable(
                     "no connection to the broker in time; check --broker and --timeout",
@@ -240,13 +244,13 @@ impl Running {
                 self.held.push_back(Held { delivery, number, is_done: true });
                 self.skipped += 1;
                 let topic = one_line(topic.as_bytes()).chars().take(200).collect::<String>();
-                self.say(format_args!("message of {topic} skipped: {reason}"));
+                self.notice_rate_limited(format_args!("message of {topic} skipped: {reason}"));
             }
         }
     }
 
     /// Prints a notice unless there was one just before.
-    fn say(&mut self, text: impl std::fmt::Display) {
+    fn notice_rate_limited(&mut self, text: impl std::fmt::Display) {
         if self.noticed.is_none_or(|noticed| noticed.elapsed() >= NOTICE_INTERVAL) {
             self.noticed = Some(Instant::now());
             notice(text);
@@ -289,12 +293,12 @@ impl Running {
             Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => {
                 self.refused += 1;
                 let failure = requests::key_failure(&change.key, error);
-                self.say(failure);
+                self.notice_rate_limited(failure);
             }
             Err(error @ Error::Closed(_)) => return Err(Failure::request(error)),
             Err(error) => {
                 let failure = Failure::request(error);
-                self.say(format_args!("{failure}; trying again"));
+                self.notice_rate_limited(format_args!("{failure}; trying again"));
                 self.write(change, RETRY);
                 return Ok(());
             }

@@ -28,18 +28,27 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Refused keys that are printed. The others are counted.
 const REFUSED_SHOWN: u64 = 10;
 
+/// Attempts to write a change that the target refuses for a reason that may pass.
+const ATTEMPTS_MAX: u32 = 60;
+
+/// Changes that wait, for example while the target is out of reach.
+const WAITING_MAX: usize = 10_000;
+
+/// Pause between two notices about writes that are repeated.
+const NOTICE_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Expiry of the key that checks whether both stores differ, in case it cannot be deleted.
 const PROBE_EXPIRY: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(args: Mirror) -> Result<ExitCode, Failure> {
-    if args.keys.bytes().all(|byte| byte == b'*') {
+    if args.keys.bytes().all(|byte| matches!(byte, b'*' | b'?')) {
         return Err(Failure::bad_input(
-            "--keys: this pattern matches every key, also locks; name a part of the keys, such as \
+            "--keys: this pattern matches every key, or every key of a length, also locks; name a part of the keys, such as \
              'rooms/*', or copy all keys once with `statestore export` and `statestore import`",
         ));
     }
     if args.from == args.to {
-        return Err(itself());
+        return Err(same_store_failure());
     }
     let mut signals = Signals::new()?.with_hangup()?;
     let common = |broker: &str, login| Common {
@@ -61,7 +70,7 @@ pub(crate) async fn run(args: Mirror) -> Result<ExitCode, Failure> {
     Ok(if copier.counts.refused > 0 { Exit::Refused } else { Exit::Success }.into())
 }
 
-fn itself() -> Failure {
+fn same_store_failure() -> Failure {
     Failure::bad_input(
         "FROM and TO are the same store, so each copy would cause another one: name another target",
     )
@@ -78,7 +87,7 @@ async fn check_different(source: &StateStore, target: &StateStore) -> Result<(),
     // It expires otherwise.
     let _ = target.del(probe).await;
     match found.map_err(side("source"))? {
-        Some(_) => Err(itself()),
+        Some(_) => Err(same_store_failure()),
         None => Ok(()),
     }
 }
@@ -101,7 +110,7 @@ async fn follow(source: &StateStore, copier: &mut Copier, args: &Mirror) -> Resu
         tokio::select! {
             event = changes.next() => match event {
                 Some(PatternEvent::Changed { key, value, version }) => {
-                    copier.add(key, value, version);
+                    copier.add(key, value, version)?;
                 }
                 Some(PatternEvent::Live) => {
                     is_live = true;
@@ -140,6 +149,8 @@ struct Copy {
     value: Option<Bytes>,
     /// The version of the source. Without one, a key is written without a fence.
     version: Option<Version>,
+    /// Refusals so far.
+    refusals: u32,
 }
 
 /// Results since the start.
@@ -150,7 +161,7 @@ struct Counts {
     /// Keys whose copy in the target is newer.
     superseded: u64,
     refused: u64,
-    /// Of the last copy, in milliseconds.
+    /// Lag of the last copy.
     lag: Option<Duration>,
 }
 
@@ -167,6 +178,7 @@ struct Copier {
     writes: JoinSet<(Bytes, Copy, Result<(), Error>)>,
     counts: Counts,
     has_changed: bool,
+    noticed: Option<Instant>,
 }
 
 impl Copier {
@@ -180,10 +192,17 @@ impl Copier {
             writes: JoinSet::new(),
             counts: Counts::default(),
             has_changed: false,
+            noticed: None,
         }
     }
 
-    fn add(&mut self, key: Bytes, value: Option<Bytes>, version: Option<Version>) {
+    /// Adds a change, which replaces an earlier one that waits.
+    fn add(
+        &mut self,
+        key: Bytes,
+        value: Option<Bytes>,
+        version: Option<Version>,
+    ) -> Result<(), Failure> {
         let version = match (&value, version) {
             (None, None) => self.versions.get(&key).cloned(),
             (_, version) => version,
@@ -192,7 +211,16 @@ impl Copier {
             (Some(_), Some(version)) => _ = self.versions.insert(key.clone(), version.clone()),
             _ => _ = self.versions.remove(&key),
         }
-        self.waiting.insert(key, Copy { value, version });
+        self.waiting.insert(key, Copy { value, version, refusals: 0 });
+        // Deletions are included: the target may have a key that this process did not write.
+        match self.waiting.len() > WAITING_MAX {
+            true => Err(Failure::unreachable(format_args!(
+                "target: more than {WAITING_MAX} changes wait, because it is out of reach or too \
+                 slow; start again when it responds, and delete keys there that the source no \
+                 longer has"
+            ))),
+            false => Ok(()),
+        }
     }
 
     fn is_idle(&self) -> bool {
@@ -237,7 +265,7 @@ impl Copier {
 
     fn settle(
         &mut self,
-        (key, copy, result): (Bytes, Copy, Result<(), Error>),
+        (key, mut copy, result): (Bytes, Copy, Result<(), Error>),
     ) -> Result<(), Failure> {
         self.has_changed = true;
         match result {
@@ -252,6 +280,16 @@ impl Copier {
             Err(Error::Refused {
                 error: ServiceError::Known(Refusal::FencingTokenLower), ..
             }) => self.counts.superseded += 1,
+            Err(error) if may_pass(&error) && copy.refusals + 1 < ATTEMPTS_MAX => {
+                copy.refusals += 1;
+                if self.noticed.is_none_or(|noticed| noticed.elapsed() >= NOTICE_INTERVAL) {
+                    self.noticed = Some(Instant::now());
+                    let failure = requests::key_failure(&key, error);
+                    notice(format_args!("{failure}; trying again"));
+                }
+                self.repeat(key, copy);
+                return Ok(());
+            }
             Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => {
                 self.counts.refused += 1;
                 if self.counts.refused <= REFUSED_SHOWN {
@@ -262,15 +300,22 @@ impl Copier {
                 let failure = Failure::request(error);
                 return Err(failure.map(|text| format!("target: {text}")));
             }
-            // Unless a later change waits.
-            Err(_) if !self.waiting.contains_key(&key) => {
-                self.write(key, copy, RETRY);
+            Err(_) => {
+                self.repeat(key, copy);
                 return Ok(());
             }
-            Err(_) => {}
         }
         self.in_flight.remove(&key);
         Ok(())
+    }
+
+    /// Repeats the write, unless a later change of the key replaces it.
+    fn repeat(&mut self, key: Bytes, copy: Copy) {
+        if self.waiting.contains_key(&key) {
+            self.in_flight.remove(&key);
+        } else {
+            self.write(key, copy, RETRY);
+        }
     }
 
     async fn print(&mut self, what: &str) -> Result<(), Failure> {
@@ -299,7 +344,47 @@ impl Copier {
     }
 }
 
+/// Returns whether the target may accept the same write later: when clocks agree, or when it has
+/// space.
+fn may_pass(error: &Error) -> bool {
+    let Error::Refused { error: ServiceError::Known(refusal), .. } = error else { return false };
+    matches!(
+        refusal,
+        Refusal::TimestampSkew | Refusal::FencingTokenSkew | Refusal::QuotaExceeded
+    )
+}
+
 /// The time since a version. Clocks that differ must not cause a negative lag.
 fn lag(now: UnixTime, version: UnixTime) -> Duration {
     Duration::from_millis(now.as_millis().saturating_sub(version.as_millis()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        mirror: Mirror,
+    }
+
+    #[tokio::test]
+    async fn changes_that_wait_for_the_target_are_limited() {
+        let line = ["mirror", "mqtt://127.0.0.1:1", "mqtt://127.0.0.1:2", "--keys", "a/*"];
+        let Line { mirror } = Line::parse_from(line);
+        let connection = Connection { broker: vec![mirror.to.clone()], login: mirror.login };
+        let common = Common { connection, timeout: mirror.timeout, output: mirror.output };
+        let mut copier = Copier::new(connection::store(&common).unwrap(), mirror.output);
+        let mut add = |number: usize| copier.add(number.to_string().into(), None, None);
+        for number in 0..WAITING_MAX {
+            add(number).unwrap();
+        }
+        add(0).unwrap();
+        let failure = add(WAITING_MAX).unwrap_err();
+        assert_eq!(failure.exit(), Exit::Unreachable);
+        assert!(failure.to_string().starts_with("target: more than 10000 changes wait"));
+    }
 }

@@ -59,7 +59,7 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
 
 /// Raises the limit of open files to its maximum. Shells often set 1,024, which is less than the
 /// connections that a server accepts.
-fn raise_descriptor_limit() {
+pub(crate) fn raise_descriptor_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // Without it, the server accepts fewer connections and logs that.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });

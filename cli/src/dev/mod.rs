@@ -179,6 +179,8 @@ async fn until_ended(
             })?)
         }
     };
+    // The command keeps the limit of the caller.
+    serve::raise_descriptor_limit();
     let mut checks = interval(CHECK.min(args.logins.token_lifetime / 8));
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -222,7 +224,7 @@ async fn ended(job: &mut Option<Job>) -> std::io::Result<std::process::ExitStatu
     }
 }
 
-/// The command with its variables. A client id of the caller stays.
+/// Returns the command with the variables of the login. It keeps a client id that the caller set.
 #[expect(clippy::disallowed_methods, reason = "the caller may set the client id of the command")]
 fn command(
     program: &str,

@@ -11,6 +11,7 @@ in_each_mode!(
     keys_and_changes_are_mirrored,
     mirror_continues_after_a_restart_of_the_target,
     older_copy_never_replaces_a_newer_one,
+    refusal_that_passes_is_repeated,
     mirror_onto_itself_is_refused,
 );
 
@@ -81,6 +82,25 @@ fn older_copy_never_replaces_a_newer_one(mode: Mode) {
     to.run(&["get", "rooms/1"]).is(0, "newer");
 }
 
+fn refusal_that_passes_is_repeated(mode: Mode) {
+    let Some(from) = mode.start(&[]) else { return };
+    let Some(to) = mode.start(&["--max-keys", "2"]) else { return };
+    to.run(&["set", "other/1", "v"]).version();
+    let running = mirror(&from, &to, &[]);
+    assert!(running.line().starts_with("live: "));
+    to.run(&["set", "other/2", "v"]).version();
+    from.run(&["set", "rooms/1", "21"]).version();
+    let notice = running.complaint();
+    assert!(notice.contains("rooms/1") && notice.contains("quota"), "{notice}");
+    assert!(notice.ends_with("; trying again"), "{notice}");
+    to.run(&["del", "other/2"]).is(0, "");
+    to.wait_for_value("rooms/1", 0, "21");
+    running.signal("-TERM");
+    let ended = running.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.text().contains("refused 0"), "{ended:?}");
+}
+
 fn mirror_onto_itself_is_refused(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     mirror(&here, &here, &[]).end().fails(2, &["FROM and TO are the same store"]);
@@ -94,8 +114,10 @@ fn mirror_onto_itself_is_refused(mode: Mode) {
 
 #[test]
 fn mirror_of_everything_is_refused() {
-    let line = ["mirror", "mqtt://a", "mqtt://b", "--keys", "*"];
-    run(statestore().args(line)).fails(2, &["every key", "'rooms/*'", "statestore export"]);
+    for keys in ["*", "**", "?*", "*?*", "???"] {
+        let line = ["mirror", "mqtt://a", "mqtt://b", "--keys", keys];
+        run(statestore().args(line)).fails(2, &["every key", "'rooms/*'", "statestore export"]);
+    }
     let line = ["mirror", "mqtt://127.0.0.1:1", "mqtt://127.0.0.1:2", "--keys", "a/*"];
     run(statestore().args(line).args(["--timeout", "200ms"])).fails(3, &["target: "]);
     let line = ["mirror", "http://a", "mqtt://b", "--keys", "a/*"];
