@@ -11,7 +11,9 @@ use bytes::Bytes;
 use serde_json::Value;
 use statestore_client::ClientLink;
 use statestore_proto::transport::{Delivery, SubscribeToken, Transmit};
-use statestore_tokio::{AsIncoming as _, Error, Link as _, LinkError, LinkErrorKind, LinkEvent, StateStore};
+use statestore_tokio::{
+    AsIncoming as _, Error, Link as _, LinkError, LinkErrorKind, LinkEvent, StateStore,
+};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 

@@ -43,8 +43,9 @@ const PROBE_EXPIRY: Duration = Duration::from_secs(30);
 pub(crate) async fn run(args: Mirror) -> Result<ExitCode, Failure> {
     if args.keys.bytes().all(|byte| matches!(byte, b'*' | b'?')) {
         return Err(Failure::bad_input(
-            "--keys: this pattern matches every key, or every key of a length, also locks; name a part of the keys, such as \
-             'rooms/*', or copy all keys once with `statestore export` and `statestore import`",
+            "--keys: this pattern matches every key, or every key of a length, also locks; name a \
+             part of the keys, such as 'rooms/*', or copy all keys once with `statestore export` \
+             and `statestore import`",
         ));
     }
     if args.from == args.to {
@@ -348,10 +349,7 @@ impl Copier {
 /// space.
 fn may_pass(error: &Error) -> bool {
     let Error::Refused { error: ServiceError::Known(refusal), .. } = error else { return false };
-    matches!(
-        refusal,
-        Refusal::TimestampSkew | Refusal::FencingTokenSkew | Refusal::QuotaExceeded
-    )
+    matches!(refusal, Refusal::TimestampSkew | Refusal::FencingTokenSkew | Refusal::QuotaExceeded)
 }
 
 /// The time since a version. Clocks that differ must not cause a negative lag.

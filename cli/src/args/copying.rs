@@ -132,9 +132,9 @@ at this pointer (RFC 6901), for example /data/temperature; a text without its qu
 as JSON. A message without such a part is skipped.
 
 A message is acknowledged when its key is set, so messages are redelivered after an interruption if
-the broker keeps the session. Writes of one key keep the order of the messages. Messages of the
-protocol of the store are skipped. A second connection, with the suffix -messages of the client id,
-receives the messages.")]
+the broker keeps the session. Then their keys are set again. Otherwise, writes of one key keep the
+order of the messages. Messages of the protocol of the store are skipped. A second connection, with
+the suffix -messages of the client id, receives the messages.")]
 pub(crate) struct Bridge {
     /// Topic filter, for example 'sensors/+/state'
     #[arg(long, value_name = "FILTER")]

@@ -7,7 +7,7 @@ use clap::{Subcommand, ValueEnum};
 
 use super::duration;
 
-/// Ports of the `.env` of the SDK repository, in the order of the listeners, and that of WebSocket.
+/// Default ports: those in the SDK repository's `.env`, and that of WebSocket.
 const PLAIN: u16 = 1883;
 const CERTIFICATE: u16 = 8883;
 const TOKEN: u16 = 8884;
@@ -92,10 +92,10 @@ pub(crate) enum DevFormat {
 /// Choice of the ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DevPorts {
-    /// Those of the SDK repository
+    /// The ports in the SDK repository's `.env`
     #[default]
     Sdk,
-    /// Free ones, which are printed
+    /// Free ports, which are printed
     Any,
 }
 

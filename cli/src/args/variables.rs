@@ -1,4 +1,5 @@
-//! Errors of values from environment variables. Those of clap name only the option.
+//! Errors about values of environment variables. An error of clap names only the option, so the
+//! name of the variable is added.
 
 use std::ffi::{OsStr, OsString};
 

@@ -35,8 +35,8 @@ pub(crate) async fn dump(
     output: &mut Output,
 ) -> Result<u64, Failure> {
     notice(
-        "dumping through a broker: the dump contains neither fencing tokens nor expiries; \
-         concurrent writes may or may not be in it",
+        "copying by requests: neither fencing tokens nor expiries are included; concurrent writes \
+         may or may not be in it",
     );
     let store = connection::store(common)?;
     let header = Header { source: Source::Requests, issued: None, keys: None };

@@ -27,7 +27,7 @@ const RENEWAL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The certificates are valid from this time before now, for machines whose clocks are behind.
 const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
-/// How far the clock may be behind the time at which a certificate was made.
+/// Seconds that the clock may be behind the time at which a certificate was made.
 const CLOCK_STEP_MAX: u64 = 60;
 
 /// Files of a certificate and its private key.
@@ -165,7 +165,8 @@ fn expires_soon(validity: &Validity, now: Duration) -> bool {
     validity.expires <= now.saturating_add(RENEWAL).as_secs()
 }
 
-/// Refuses a certificate that was made in the future: the clock was or is wrong.
+/// Refuses a certificate whose time of creation is in the future. The clock is wrong now, or was
+/// wrong then.
 fn check_clock(
     directory: &Directory,
     pair: Pair,
@@ -198,7 +199,7 @@ fn read_pair(directory: &Directory, pair: Pair) -> Result<Option<(String, String
     Err(missing_half(directory, present, absent))
 }
 
-/// One of two files that belong together is missing.
+/// Returns the error for a file without the one that belongs to it.
 pub(super) fn missing_half(directory: &Directory, present: &str, absent: &str) -> Failure {
     Failure::bad_input(format_args!(
         "{}: {absent} is missing, which belongs to it; restore {absent}, or delete both, and both \

@@ -1,7 +1,7 @@
 //! The directory of `dev`: only this command writes there, and it overwrites only its own files.
 //!
-//! A marker shows that the command made the directory. A list contains a digest of each file that it
-//! wrote, so a file that another program wrote or changed is recognized.
+//! A marker shows that the command made the directory. A list contains a digest of each file that
+//! it wrote, so a file that another program wrote or changed is recognized.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
@@ -59,12 +59,13 @@ struct Made {
     certificates: BTreeMap<String, Validity>,
 }
 
-/// Contents of a certificate that decide whether it is reused. All times are in seconds since 1970.
+/// Properties of a certificate by which `dev` decides to reuse it. All times are in seconds since
+/// 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Validity {
-    /// When it was made.
+    /// Time of its creation.
     pub(super) made: u64,
-    /// When it expires.
+    /// Time of its expiry.
     pub(super) expires: u64,
     /// Names of the server.
     pub(super) names: Vec<String>,
@@ -142,8 +143,8 @@ impl Directory {
             return Ok(Some(text));
         }
         Err(Failure::bad_input(format_args!(
-            "{}: another program wrote or changed it, so it is neither used nor overwritten; move it \
-             to another directory, or use --dir with a new directory",
+            "{}: another program wrote or changed it, so it is neither used nor overwritten; move \
+             it to another directory, or use --dir with a new directory",
             path_on_one_line(&path)
         )))
     }

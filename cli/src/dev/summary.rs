@@ -36,7 +36,7 @@ pub(super) fn table(args: &DevRun, endpoint: &Endpoint, directory: &Directory) -
     }
     let _ = write!(
         text,
-        "\n  CA: {}\n\nCopy into another shell there:\n  {}\n",
+        "\n  CA: {}\n\nIn another shell, in the same directory, run:\n  {}\n",
         file(AUTHORITY.certificate),
         copied_line(args),
     );

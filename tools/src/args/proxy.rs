@@ -5,28 +5,30 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The fault file is TOML, with a table [[fault]] for each fault:
-  kind         drop, repeat, hold, cut (the connection before a packet), cut-inside (in the middle of a
-               packet), or refuse (a new connection)
+  kind         drop, repeat, hold, cut (the connection before a packet), cut-inside (in the middle
+               of a packet), or refuse (a new connection)
   packet       publish, puback or any [default: publish for drop and repeat, otherwise any]
   direction    to-broker or to-client [default: both]
   topic        a topic filter for PUBLISH packets
   probability  from 0 to 1, for each packet [default: 1]
   for          time of a hold, such as \"500ms\"; later packets wait too
-  cut-after    time from a drop to the cut of the connection [default: 2s]; clients send a dropped packet
-               again only over a new connection
+  cut-after    time from a drop to the cut of the connection [default: 2s]; clients send a dropped
+               packet again only over a new connection
   from, until  time since the start of the proxy, such as \"30s\"
 
 The same seed causes the same faults for the same packets of a connection with the same number. Each
-fault is printed as a line on standard output; the last line contains the number of each. A packet of
-more than 2 MiB closes its connection. There are at most 256 connections. A repeated packet has the same
-packet id as the first one, so some clients report its second acknowledgement as an error.
+fault is printed as a line on standard output; the last line contains the number of each. A packet
+of more than 2 MiB closes its connection. There are at most 256 connections. A repeated packet has
+the same packet id as the first one, so some clients report its second acknowledgement as an error.
 
-Clients can request faults by user properties, as at the test broker of Azure IoT Operations. A value is
-a reason code as a decimal number:
+Clients can request faults by user properties, as at the test broker of Azure IoT Operations. A
+value is a reason code as a decimal number:
   fault:rejectconnect, fault:rejectpublish, fault:rejectsubscribe, fault:rejectunsubscribe
                        of the packet of that name: it is not forwarded, and gets this reason code
-  fault:disconnect     of any packet but CONNECT: the client is disconnected before the packet is forwarded
-  fault:delay          with it: the packet is forwarded, and the client disconnected after these seconds
+  fault:disconnect     of any packet but CONNECT: the client is disconnected before the packet is
+                       forwarded
+  fault:delay          with fault:disconnect: the packet is forwarded, and the client disconnected
+                       after these seconds
   fault:requestid      a text that causes one fault, so that the packet passes when it is sent again
 
 Example:
