@@ -214,7 +214,7 @@ pub(crate) struct DevStore {
     pub(crate) seed: Option<PathBuf>,
     /// Authorization policy, as of `serve`
     ///
-    /// A BrokerAuthorization document. It is reloaded when it changes.
+    /// A `BrokerAuthorization` document. It is reloaded when it changes.
     #[arg(long, value_name = "PATH")]
     pub(crate) policy: Option<PathBuf>,
     /// Add the reason to each refusal, as of `serve`
