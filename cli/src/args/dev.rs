@@ -48,7 +48,9 @@ pub(crate) enum DevVerb {
 /// Directory of the certificates and tokens.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DevDirectory {
-    /// Directory of certificates, keys and tokens; created if absent
+    /// Directory of certificates, keys and tokens
+    ///
+    /// `dev` creates it if it is absent.
     #[arg(long, value_name = "DIR", default_value = ".session")]
     pub(crate) dir: PathBuf,
 }
@@ -57,7 +59,9 @@ pub(crate) struct DevDirectory {
 pub(crate) struct DevEnv {
     #[command(flatten)]
     pub(crate) directory: DevDirectory,
-    /// Login of the variables
+    /// Login
+    ///
+    /// The variables are those of this login.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) login: DevLogin,
     /// Syntax of the output

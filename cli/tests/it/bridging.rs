@@ -1,5 +1,7 @@
 //! `bridge`: keys from MQTT messages.
 
+use std::net::TcpListener;
+
 use crate::deployment::{Deployment, Mode, in_each_mode};
 use crate::process::{Running, run, statestore};
 
@@ -64,6 +66,26 @@ fn bridge_continues_after_a_restart_of_the_broker(mode: Mode) {
     let reconnected = (0..2_000).any(|_| {
         here.raw("sender").publish("s/b", false, "2");
         here.run(&["get", "b"]).text() == "2"
+    });
+    assert!(reconnected);
+    running.signal("-TERM");
+    let ended = running.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+#[test]
+fn bridge_continues_after_a_broker_did_not_respond_for_the_timeout() {
+    let Some(mut here) = Mode::Embedded.start(&[]) else { return };
+    let running = bridge(&here, &["--topic", "s/+", "--key", "{2}", "--timeout", "1s"]);
+    here.kill_store();
+    // It completes connections, and never responds.
+    let silent = TcpListener::bind(("127.0.0.1", here.port())).expect("the port of the broker");
+    while !running.complaint().contains("no connection in time") {}
+    drop(silent);
+    here.start_store();
+    let reconnected = (0..2_000).any(|_| {
+        here.raw("sender").publish("s/a", false, "1");
+        here.run(&["get", "a"]).text() == "1"
     });
     assert!(reconnected);
     running.signal("-TERM");

@@ -142,6 +142,25 @@ fn directory_of_tokens_that_is_a_link_is_refused() {
 }
 
 #[test]
+fn named_pipe_is_refused_at_once() {
+    let dir = Scratch::new("dev-pipe");
+    assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0));
+    for name in ["client.key", "env.json", ".made.json"] {
+        let path = Path::new(dir.path()).join(name);
+        let before = fs::read(&path).expect("a file");
+        fs::remove_file(&path).expect("a file");
+        let made = Command::new("mkfifo").args(["-m", "600"]).arg(&path).status();
+        assert!(made.expect("mkfifo").success());
+        run(dev(&dir, &[]).args(["--", "true"]))
+            .fails(2, &[name, "not a regular file", "a new directory"]);
+        fs::remove_file(&path).expect("a pipe");
+        fs::write(&path, before).expect("a file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
+    }
+    assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0));
+}
+
+#[test]
 fn clock_that_is_an_hour_behind_the_certificates_is_refused() {
     let dir = Scratch::new("dev-clock");
     assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0));
