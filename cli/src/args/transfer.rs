@@ -18,7 +18,7 @@ pub(crate) struct Export {
     /// Pattern of the keys, for example 'rooms/*'; see `statestore keys`
     #[arg(default_value = "*")]
     pub(crate) pattern: String,
-    /// Write to this file, which appears once it is complete [default: standard output]
+    /// File that appears once it is complete [default: standard output]
     ///
     /// Only this user can read it.
     #[arg(long, value_name = "PATH")]
