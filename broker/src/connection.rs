@@ -81,8 +81,6 @@ pub(crate) struct Connection {
     pub(crate) has_yielded: bool,
     /// Time until which its packets wait for a turn.
     pub(crate) throttled_until: Duration,
-    /// Set while the host has not processed the only message of the client in its queue.
-    pub(crate) awaits_host: bool,
     /// Set while reading is paused because the host's queue for this client is full.
     pub(crate) is_paused: bool,
     pub(crate) account: MemoryAccount,
@@ -112,7 +110,6 @@ impl Connection {
             is_woken: false,
             has_yielded: false,
             throttled_until: now,
-            awaits_host: false,
             is_paused: false,
             account,
         }

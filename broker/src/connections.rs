@@ -1,7 +1,6 @@
 //! All connections, and their number per network.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::net::IpAddr;
 
@@ -159,11 +158,6 @@ impl Connections {
 
     pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
         self.connections.get_mut(&id)
-    }
-
-    /// Returns the connections that await the host.
-    pub(crate) fn awaiting_host(&self) -> Vec<ConnectionId> {
-        self.iter().filter(|(_, it)| it.awaits_host).map(|(id, _)| id).collect()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -53,6 +53,7 @@ impl Broker {
         self.end_connection(now, id, None);
         self.set_deadline(id, None);
         self.set_expiry(id, None);
+        self.awaiting_host.remove(&id);
         if self.connections.remove(&mut self.memory, id) {
             self.settle(now);
         }

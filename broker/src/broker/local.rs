@@ -272,8 +272,7 @@ impl Broker {
     /// it is [paused](Self::pause_host), and when it is detached.
     #[must_use]
     pub fn awaits_host(&self, id: ConnectionId) -> bool {
-        let connection = self.connections.get(id);
-        connection.is_some_and(|connection| connection.awaits_host && !connection.is_closing())
+        self.awaiting_host.contains(&id) && !self.is_closing(id)
     }
 
     /// Reports that the host takes no messages now, because it is busy with earlier ones. No
@@ -293,16 +292,14 @@ impl Broker {
     pub(super) fn set_awaits_host(&mut self, id: ConnectionId) {
         let host = self.sessions.host_session();
         let is_polled = host.is_some_and(Session::is_connected) && !self.host_is_paused;
-        if let Some(connection) = self.connections.get_mut(id) {
-            connection.awaits_host = is_polled;
+        if is_polled {
+            self.awaiting_host.insert(id);
         }
     }
 
     /// Wakes a connection if it awaits the host.
     fn release(&mut self, id: Option<ConnectionId>) {
-        let Some(id) = id else { return };
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        if core::mem::take(&mut connection.awaits_host) {
+        if let Some(id) = id.filter(|id| self.awaiting_host.remove(id)) {
             self.wake(id);
         }
     }
@@ -310,8 +307,8 @@ impl Broker {
     /// Wakes all connections that await the host, because it is detached or paused.
     pub(super) fn release_all(&mut self) {
         self.served = None;
-        for id in self.connections.awaiting_host() {
-            self.release(Some(id));
+        for id in core::mem::take(&mut self.awaiting_host) {
+            self.wake(id);
         }
     }
 

@@ -5,7 +5,7 @@
 //! [`DueWills`], [`Timers`] and [`Wakes`]. The parts do not know the broker. They receive
 //! [`Memory`] and [`Budget`] as arguments, since all parts count in the same ones.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use core::time::Duration;
 
@@ -56,6 +56,8 @@ pub struct Broker {
     attachments: Attachments,
     /// Messages that wait for the host.
     inbox: Inbox,
+    /// Connections whose only message the host has not processed: at most one entry for each.
+    awaiting_host: BTreeSet<ConnectionId>,
     /// Connection that sent the last message the host received.
     served: Option<ConnectionId>,
     /// Set while the host takes no messages.
@@ -92,6 +94,7 @@ impl Broker {
             sessions: Sessions::default(),
             attachments: Attachments::default(),
             inbox: Inbox::default(),
+            awaiting_host: BTreeSet::new(),
             served: None,
             host_is_paused: false,
             owners: Owners::default(),
@@ -155,10 +158,10 @@ impl Broker {
         Some(wake)
     }
 
-    /// Cancels the wake of a connection if it was queued last. A driver calls this after
-    /// [`poll_output`](Self::poll_output), which it called without a wake, for example after
-    /// [`handle_bytes`](Self::handle_bytes). Without the call, or with other wakes queued since, the
-    /// driver polls the connection once more than it needs to.
+    /// Cancels the wake of a connection if it was queued last. Call this only directly after
+    /// [`poll_output`](Self::poll_output): the wake may be for output that was not polled, or for
+    /// the end of the connection. The call is optional. Without it, a driver that polls after
+    /// [`handle_bytes`](Self::handle_bytes) is woken once more than it needs to.
     pub fn cancel_wake(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(id) {
             self.wakes.cancel_connection(id, connection);
