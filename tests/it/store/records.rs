@@ -103,11 +103,10 @@ proptest! {
     }
 }
 
-/// One record of each kind, so that no later version writes other bytes under the same number.
-#[test]
-fn record_format_version_1_is_fixed() {
+/// Two records of each kind that repeats texts, and one of each other kind.
+fn records_of_all_kinds() -> Vec<Record> {
     let version = |text: &str| Version::new(text.parse().unwrap());
-    let records = [
+    vec![
         Record::Put {
             key: Box::from(*b"k"),
             value: Box::from(*b"v"),
@@ -153,8 +152,31 @@ fn record_format_version_1_is_fixed() {
         },
         Record::Unregistered { client_id: "c".into(), key: Box::from(*b"k") },
         Record::Issued { version: version("18446744073709551615:0:s") },
+    ]
+}
+
+#[test]
+fn record_format_version_2_is_fixed() {
+    let text = hex::encode(encode_records(&records_of_all_kinds()));
+    let parts = [
+        "02",
+        "010f016b0176ac020114537461746553746f72650200026380017f",
+        "02016b01000273",
+        "030511027401640807060504030201032b4f4be80709",
+        "0303113d01640807060504030201032b4f4b010001e8070903",
+        "040711016b05",
+        "0511016b",
+        "06ffffffffffffffffff010001",
     ];
-    let text = hex::encode(encode_records(&records));
+    assert_eq!(text[..text.len() - 16], parts.concat());
+    assert_eq!(
+        hex::decode(&text[text.len() - 16..]),
+        Ok(checksum_of(&hex::decode(parts.concat()).unwrap()))
+    );
+}
+
+#[test]
+fn record_format_version_1_is_decoded() {
     let parts = [
         "01",
         "010f016b0176ac02010a537461746553746f72650200016380017f",
@@ -165,11 +187,9 @@ fn record_format_version_1_is_fixed() {
         "050163016b",
         "06ffffffffffffffffff01000173",
     ];
-    assert_eq!(text[..text.len() - 16], parts.concat());
-    assert_eq!(
-        hex::decode(&text[text.len() - 16..]),
-        Ok(checksum_of(&hex::decode(parts.concat()).unwrap()))
-    );
+    let bytes = hex::decode(parts.concat()).unwrap();
+    let bytes = [&bytes[..], &checksum_of(&bytes)].concat();
+    assert_eq!(decode_records(&bytes), Ok(records_of_all_kinds()));
 }
 
 /// SipHash-1-3 with a zero key, as in the standard library.
@@ -183,15 +203,15 @@ fn checksum_of(bytes: &[u8]) -> Vec<u8> {
 fn unknown_format_version_is_reported_as_later() {
     let mut later = encode_records([]);
     assert_eq!(later.len(), 9);
-    later[0] = 2;
+    later[0] = 3;
     assert_eq!(
         decode_records(&later),
         Err(RecordsError::Damaged),
-        "the checksum is that of version 1"
+        "the checksum is that of version 2"
     );
-    let later = [&[2][..], &checksum_of(&[2])].concat();
-    assert_eq!(decode_records(&later), Err(RecordsError::Later(2)));
-    let odd = [&[1, 7][..], &checksum_of(&[1, 7])].concat();
+    let later = [&[3][..], &checksum_of(&[3])].concat();
+    assert_eq!(decode_records(&later), Err(RecordsError::Later(3)));
+    let odd = [&[2, 7][..], &checksum_of(&[2, 7])].concat();
     assert_eq!(decode_records(&odd), Err(RecordsError::Damaged), "unknown record kind");
 }
 
@@ -201,26 +221,84 @@ fn unknown_format_version_is_reported_as_later() {
 fn non_canonical_records_with_a_valid_checksum_are_damaged() {
     let read = |body: &[u8]| decode_records(&[body, &checksum_of(body)].concat());
     assert_eq!(read(&[1]), Ok(Vec::new()));
-    let unwatched = |client: &[u8]| [&[1, 5][..], client, &[1, b'k']].concat();
-    assert!(read(&unwatched(&[1, b'c'])).is_ok());
-    for wrong in [
-        &[0x81, 0x00, b'c'][..],
-        &[0xff; 10],
-        &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
-        &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02],
-        &[1, 0xff],
-        &[],
-    ] {
-        assert_eq!(read(&unwatched(wrong)), Err(RecordsError::Damaged), "{wrong:?}");
+    assert_eq!(read(&[2]), Ok(Vec::new()));
+    // Format 1, where a text follows its length, and format 2, where it follows twice its length.
+    for (format, len) in [(1, 1), (2, 2)] {
+        let unwatched = |client: &[u8]| [&[format, 5][..], client, &[1, b'k']].concat();
+        assert!(read(&unwatched(&[len, b'c'])).is_ok());
+        for wrong in [
+            &[0x80 | len, 0x00, b'c'][..],
+            &[0xff; 10],
+            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
+            &[0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
+            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02],
+            &[len, 0xff],
+            &[],
+        ] {
+            assert_eq!(read(&unwatched(wrong)), Err(RecordsError::Damaged), "{wrong:?}");
+        }
+        // A lease without expiry, unknown flags, an expiry of zero, an empty node id.
+        let put = |flags: u8, rest: &[u8]| {
+            read(&[&[format, 1, flags, 1, b'k', 0, 1, 0, len, b's'][..], rest].concat())
+        };
+        assert!(put(0, &[]).is_ok() && put(0b110, &[1, 1]).is_ok());
+        for wrong in [put(0b100, &[]), put(0b1_0000, &[]), put(0b10, &[1, 0]), put(1, &[1, 0, 0])] {
+            assert_eq!(wrong, Err(RecordsError::Damaged));
+        }
     }
-    // A lease without expiry, unknown flags, an expiry of zero, an empty node id.
-    let put = |flags: u8, rest: &[u8]| {
-        read(&[&[1, 1, flags, 1, b'k', 0, 1, 0, 1, b's'][..], rest].concat())
+}
+
+/// A text or timestamp that an encoder would leave out, and references to nothing.
+#[test]
+fn repeated_texts_have_one_encoding() {
+    let read = |body: &[u8]| decode_records(&[body, &checksum_of(body)].concat());
+    let unwatched = |client_id: &str| Record::Unregistered {
+        client_id: client_id.into(),
+        key: (*b"k").into(),
     };
-    assert!(put(0, &[]).is_ok() && put(0b110, &[1, 1]).is_ok());
-    for wrong in [put(0b100, &[]), put(0b1_0000, &[]), put(0b10, &[1, 0]), put(1, &[1, 0, 0])] {
-        assert_eq!(wrong, Err(RecordsError::Damaged));
+    let twice = encode_records([&unwatched("c"), &unwatched("c")]);
+    let [2, 5, 2, b'c', 1, b'k', 5, reference, 1, b'k', ..] = twice[..] else {
+        panic!("{twice:?}");
+    };
+    assert_eq!(reference & 1, 1);
+    assert_eq!(decode_records(&twice), Ok(vec![unwatched("c"), unwatched("c")]));
+    assert_eq!(
+        read(&[2, 5, 2, b'c', 1, b'k', 5, 2, b'c', 1, b'k']),
+        Err(RecordsError::Damaged),
+        "the text is written twice"
+    );
+    for slot in 0..=64 {
+        let number = slot << 1 | 1;
+        let body = [2, 5, 2, b'c', 1, b'k', 5, number, 1, b'k'];
+        let body = if number > 0x7f { [&body[..7], &[number, 1, 1, b'k']].concat() } else { body.to_vec() };
+        assert_eq!(read(&body).is_ok(), number == reference, "slot {slot}");
     }
+    assert_eq!(read(&[2, 5, reference, 1, b'k']), Err(RecordsError::Damaged), "an empty slot");
+
+    // Flags: 1 with a timestamp, 4 without since it is the version of the record before.
+    let removed = [2, 2, 1, b'k', 9, 0, 2, b's'];
+    let node = encode_records([
+        &Record::Removed { key: (*b"k").into(), version: Version::new("9:0:s".parse().unwrap()) },
+        &Record::Issued { version: Version::new("9:1:s".parse().unwrap()) },
+    ]);
+    let node = node[11];
+    let response = |flags: u8, timestamp: &[u8]| {
+        let start = [3, flags, 2, b'c', 2, b't', 1, b'd', 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        read(&[&removed[..], &start, timestamp, &[1, 9]].concat())
+    };
+    assert!(response(0, &[]).is_ok() && response(0b101, &[]).is_ok());
+    assert!(response(1, &[9, 1, node]).is_ok());
+    for (what, damaged) in [
+        ("the version of the record before", response(1, &[9, 0, node])),
+        ("the version of a record before, without a timestamp", response(0b100, &[])),
+        ("an unknown flag", response(0b1000, &[])),
+    ] {
+        assert_eq!(damaged, Err(RecordsError::Damaged), "{what}");
+    }
+    let start = [2, 3, 0b101, 2, b'c', 2, b't', 1, b'd', 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 9];
+    assert_eq!(read(&start), Err(RecordsError::Damaged), "no record before");
+    let start = [1, 3, 0b101, 1, b'c', 1, b't', 1, b'd', 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 9];
+    assert_eq!(read(&start), Err(RecordsError::Damaged), "format 1 has no such flag");
 }
 
 #[test]

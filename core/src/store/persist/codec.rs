@@ -5,9 +5,14 @@
 //! ```
 //!
 //! A record is a tag, flags for some tags, and its fields in order. Numbers are unsigned LEB128 in
-//! as few bytes as possible; texts and bytes follow their length. The checksum is SipHash-1-3 with
-//! a key of zeros over everything before it. Each list of records has exactly one encoding, and the
-//! decoder accepts nothing else.
+//! as few bytes as possible, and bytes follow their length. A text follows twice its length. If the
+//! [slot](Texts) of the text already contains it, twice the number of the slot plus one replaces
+//! length and text. A response to a write has the version of the write as its timestamp, which is
+//! then left out. So a batch contains each client id, topic and node id once.
+//!
+//! The checksum is SipHash-1-3 with a key of zeros over everything before it. Each list of records
+//! has exactly one encoding, and the decoder accepts nothing else, except for format 1: there, texts
+//! follow their length and no timestamp is left out.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -18,6 +23,7 @@ use core::time::Duration;
 use bytes::Bytes;
 use siphasher::sip::SipHasher13;
 
+use super::texts::Texts;
 use super::{ORDER_MAX, Record, RecordedExpiry, RecordedResponse};
 use crate::hlc::{FencingToken, Hlc, NodeId, Version};
 use crate::message::{Dialect, Expiry};
@@ -25,7 +31,10 @@ use crate::time::{UnixTime, whole_millis};
 use crate::transport::Correlation;
 
 /// The version of the encoding. Later versions are refused.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+
+/// The first version, which is only decoded.
+const FORMAT_1: u8 = 1;
 
 const CHECKSUM_LEN: usize = 8;
 
@@ -45,6 +54,8 @@ const PERSIST: u8 = 1 << 3;
 /// Flags of RESPONSE.
 const VERSIONED: u8 = 1;
 const AGED: u8 = 1 << 1;
+/// The timestamp is the version of the record before. Only together with VERSIONED.
+const SAME_VERSION: u8 = 1 << 2;
 
 /// Flags of REGISTERED.
 const VERIFIED: u8 = 1;
@@ -78,8 +89,9 @@ pub enum RecordsError {
     reason = "an `impl Trait` of an argument cannot do without the name"
 )]
 pub fn encode_records<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<u8> {
-    let mut out = Vec::from([FORMAT]);
-    records.into_iter().for_each(|record| write(&mut out, record));
+    let mut writer = Writer { out: Vec::from([FORMAT]), texts: Texts::new(), version: None };
+    records.into_iter().for_each(|record| writer.record(record));
+    let mut out = writer.out;
     let checksum = checksum_of(&out);
     out.extend_from_slice(&checksum);
     out
@@ -95,12 +107,13 @@ pub fn decode_records(bytes: &[u8]) -> Result<Vec<Record>, RecordsError> {
         return Err(RecordsError::Damaged);
     }
     let mut reader = match body.split_first() {
-        Some((&FORMAT, rest)) => Reader(rest),
+        Some((&FORMAT, rest)) => Reader { rest, texts: Some(Texts::new()), version: None },
+        Some((&FORMAT_1, rest)) => Reader { rest, texts: None, version: None },
         Some((later, _)) if *later > FORMAT => return Err(RecordsError::Later(*later)),
         _ => return Err(RecordsError::Damaged),
     };
     let mut records = Vec::new();
-    while !reader.0.is_empty() {
+    while !reader.rest.is_empty() {
         records.push(reader.record().ok_or(RecordsError::Damaged)?);
     }
     Ok(records)
@@ -116,98 +129,131 @@ const fn flag(is_set: bool, flag: u8) -> u8 {
     if is_set { flag } else { 0 }
 }
 
-fn write(out: &mut Vec<u8>, record: &Record) {
-    match record {
-        Record::Put { key, value, version, fencing_token, expires, persist } => {
-            let is_lease = expires.is_some_and(|expires| expires.is_lease);
-            let flags = flag(fencing_token.is_some(), FENCED)
-                | flag(expires.is_some(), EXPIRES)
-                | flag(is_lease, LEASE)
-                | flag(*persist, PERSIST);
-            out.extend_from_slice(&[PUT, flags]);
-            bytes(out, key);
-            bytes(out, value);
-            hlc(out, version.hlc());
-            if let Some(token) = fencing_token {
-                hlc(out, token.hlc());
+struct Writer<'a> {
+    out: Vec<u8>,
+    texts: Texts<'a>,
+    /// Version of the last record.
+    version: Option<&'a Hlc>,
+}
+
+impl<'a> Writer<'a> {
+    fn record(&mut self, record: &'a Record) {
+        match record {
+            Record::Put { key, value, version, fencing_token, expires, persist } => {
+                let is_lease = expires.is_some_and(|expires| expires.is_lease);
+                let flags = flag(fencing_token.is_some(), FENCED)
+                    | flag(expires.is_some(), EXPIRES)
+                    | flag(is_lease, LEASE)
+                    | flag(*persist, PERSIST);
+                self.out.extend_from_slice(&[PUT, flags]);
+                self.bytes(key);
+                self.bytes(value);
+                self.hlc(version.hlc());
+                if let Some(token) = fencing_token {
+                    self.hlc(token.hlc());
+                }
+                if let Some(expires) = expires {
+                    self.number(expires.at.as_millis());
+                    self.number(expires.after.as_millis());
+                }
             }
-            if let Some(expires) = expires {
-                number(out, expires.at.as_millis());
-                number(out, expires.after.as_millis());
+            Record::Removed { key, version } => {
+                self.out.push(REMOVED);
+                self.bytes(key);
+                self.hlc(version.hlc());
+            }
+            Record::Response(response) => self.response(response),
+            Record::Registered { client_id, key, verified, dialect, wants_incarnation, order } => {
+                let flags = flag(*verified, VERIFIED)
+                    | flag(*dialect == Dialect::Spec, SPEC_DIALECT)
+                    | flag(*wants_incarnation, INCARNATION);
+                self.out.extend_from_slice(&[REGISTERED, flags]);
+                self.text(client_id);
+                self.bytes(key);
+                self.number(*order);
+            }
+            Record::Unregistered { client_id, key } => {
+                self.out.push(UNREGISTERED);
+                self.text(client_id);
+                self.bytes(key);
+            }
+            Record::Issued { version } => {
+                self.out.push(ISSUED);
+                self.hlc(version.hlc());
             }
         }
-        Record::Removed { key, version } => {
-            out.push(REMOVED);
-            bytes(out, key);
-            hlc(out, version.hlc());
+        self.version = record.version().map(Version::hlc);
+    }
+
+    fn response(&mut self, response: &'a RecordedResponse) {
+        let given_at = whole_millis(response.given_at);
+        let timestamp = response.timestamp.as_ref();
+        let is_same = timestamp.is_some() && timestamp == self.version;
+        let flags = flag(timestamp.is_some(), VERSIONED)
+            | flag(given_at != 0, AGED)
+            | flag(is_same, SAME_VERSION);
+        self.out.extend_from_slice(&[RESPONSE, flags]);
+        self.text(&response.client_id);
+        self.text(&response.response_topic);
+        self.bytes(response.correlation.as_bytes());
+        self.out.extend_from_slice(&response.content.to_le_bytes());
+        self.bytes(&response.payload);
+        if let Some(timestamp) = timestamp.filter(|_| !is_same) {
+            self.hlc(timestamp);
         }
-        Record::Response(response) => {
-            let given_at = whole_millis(response.given_at);
-            let flags = flag(response.timestamp.is_some(), VERSIONED) | flag(given_at != 0, AGED);
-            out.extend_from_slice(&[RESPONSE, flags]);
-            bytes(out, response.client_id.as_bytes());
-            bytes(out, response.response_topic.as_bytes());
-            bytes(out, response.correlation.as_bytes());
-            out.extend_from_slice(&response.content.to_le_bytes());
-            bytes(out, &response.payload);
-            if let Some(timestamp) = &response.timestamp {
-                hlc(out, timestamp);
+        self.number(whole_millis(response.retention));
+        self.number(response.order);
+        if given_at != 0 {
+            self.number(given_at);
+        }
+    }
+
+    fn number(&mut self, mut number: u64) {
+        loop {
+            let [low, ..] = number.to_le_bytes();
+            number >>= 7;
+            if number == 0 {
+                return self.out.push(low & 0x7f);
             }
-            number(out, whole_millis(response.retention));
-            number(out, response.order);
-            if given_at != 0 {
-                number(out, given_at);
-            }
+            self.out.push(low | 0x80);
         }
-        Record::Registered { client_id, key, verified, dialect, wants_incarnation, order } => {
-            let flags = flag(*verified, VERIFIED)
-                | flag(*dialect == Dialect::Spec, SPEC_DIALECT)
-                | flag(*wants_incarnation, INCARNATION);
-            out.extend_from_slice(&[REGISTERED, flags]);
-            bytes(out, client_id.as_bytes());
-            bytes(out, key);
-            number(out, *order);
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.out.extend_from_slice(bytes);
+    }
+
+    fn text(&mut self, text: &'a str) {
+        if let Some(slot) = self.texts.insert(text) {
+            return self.number((slot as u64) << 1 | IS_SLOT);
         }
-        Record::Unregistered { client_id, key } => {
-            out.push(UNREGISTERED);
-            bytes(out, client_id.as_bytes());
-            bytes(out, key);
-        }
-        Record::Issued { version } => {
-            out.push(ISSUED);
-            hlc(out, version.hlc());
-        }
+        self.number((text.len() as u64) << 1);
+        self.out.extend_from_slice(text.as_bytes());
+    }
+
+    fn hlc(&mut self, hlc: &'a Hlc) {
+        self.number(hlc.wall().as_millis());
+        self.number(hlc.counter());
+        self.text(hlc.node().as_str());
     }
 }
 
-fn number(out: &mut Vec<u8>, mut number: u64) {
-    loop {
-        let [low, ..] = number.to_le_bytes();
-        number >>= 7;
-        if number == 0 {
-            return out.push(low & 0x7f);
-        }
-        out.push(low | 0x80);
-    }
-}
+/// Bit of the number before a text: the rest is a slot, not a length.
+const IS_SLOT: u64 = 1;
 
-fn bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    number(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
+struct Reader<'a> {
+    /// The bytes that are not decoded yet.
+    rest: &'a [u8],
+    /// `None` in format 1.
+    texts: Option<Texts<'a>>,
+    /// Version of the last record.
+    version: Option<Hlc>,
 }
-
-fn hlc(out: &mut Vec<u8>, hlc: &Hlc) {
-    number(out, hlc.wall().as_millis());
-    number(out, hlc.counter());
-    bytes(out, hlc.node().as_str().as_bytes());
-}
-
-/// The bytes that are not decoded yet.
-struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     fn record(&mut self) -> Option<Record> {
-        Some(match self.byte()? {
+        let record = match self.byte()? {
             PUT => self.put()?,
             REMOVED => Record::Removed { key: self.boxed()?, version: self.version()? },
             RESPONSE => Record::Response(self.response()?),
@@ -228,7 +274,9 @@ impl<'a> Reader<'a> {
             }
             ISSUED => Record::Issued { version: self.version()? },
             _ => return None,
-        })
+        };
+        self.version = record.version().map(|version| version.hlc().clone());
+        Some(record)
     }
 
     fn put(&mut self) -> Option<Record> {
@@ -257,17 +305,15 @@ impl<'a> Reader<'a> {
     }
 
     fn response(&mut self) -> Option<RecordedResponse> {
-        let flags = self.flags(VERSIONED | AGED)?;
+        let known = if self.texts.is_some() { VERSIONED | AGED | SAME_VERSION } else { VERSIONED | AGED };
+        let flags = self.flags(known)?;
         let mut response = RecordedResponse {
             client_id: self.text()?.into(),
             response_topic: Arc::from(self.text()?),
             correlation: Correlation::new(self.bytes()?),
             content: u64::from_le_bytes(*self.chunk()?),
             payload: Bytes::copy_from_slice(self.bytes()?),
-            timestamp: match flags & VERSIONED {
-                0 => None,
-                _ => Some(self.hlc()?),
-            },
+            timestamp: self.timestamp(flags)?,
             retention: Duration::from_millis(self.number()?),
             given_at: Duration::ZERO,
             order: self.order()?,
@@ -279,13 +325,26 @@ impl<'a> Reader<'a> {
         Some(response)
     }
 
+    fn timestamp(&mut self, flags: u8) -> Option<Option<Hlc>> {
+        match (flags & VERSIONED != 0, flags & SAME_VERSION != 0) {
+            (false, false) => Some(None),
+            (false, true) => None,
+            (true, true) => self.version.take().map(Some),
+            (true, false) => {
+                let timestamp = self.hlc()?;
+                let is_same = self.texts.is_some() && self.version.as_ref() == Some(&timestamp);
+                (!is_same).then_some(Some(timestamp))
+            }
+        }
+    }
+
     fn order(&mut self) -> Option<u64> {
         self.number().filter(|order| *order <= ORDER_MAX)
     }
 
     fn chunk<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
-        let (chunk, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
+        let (chunk, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
         Some(chunk)
     }
 
@@ -316,9 +375,13 @@ impl<'a> Reader<'a> {
     }
 
     fn bytes(&mut self) -> Option<&'a [u8]> {
-        let len = usize::try_from(self.number()?).ok()?;
-        let (bytes, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
+        let len = self.number()?;
+        self.take(len)
+    }
+
+    fn take(&mut self, len: u64) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.rest.split_at_checked(usize::try_from(len).ok()?)?;
+        self.rest = rest;
         Some(bytes)
     }
 
@@ -327,7 +390,16 @@ impl<'a> Reader<'a> {
     }
 
     fn text(&mut self) -> Option<&'a str> {
-        core::str::from_utf8(self.bytes()?).ok()
+        let number = self.number()?;
+        let Some(texts) = &self.texts else {
+            return core::str::from_utf8(self.take(number)?).ok();
+        };
+        if number & IS_SLOT != 0 {
+            return texts.get(number >> 1);
+        }
+        let text = core::str::from_utf8(self.take(number >> 1)?).ok()?;
+        // A text that is in its slot has the shorter encoding only.
+        self.texts.as_mut()?.insert(text).is_none().then_some(text)
     }
 
     fn hlc(&mut self) -> Option<Hlc> {

@@ -4,6 +4,7 @@ mod codec;
 mod record;
 mod restore;
 mod snapshot;
+mod texts;
 
 pub use codec::{RecordsError, decode_records, encode_records};
 pub(super) use record::ORDER_MAX;

@@ -191,6 +191,16 @@ impl Record {
         }
     }
 
+    /// The version in the record, if it has one.
+    pub(super) const fn version(&self) -> Option<&Version> {
+        match self {
+            Self::Put { version, .. } | Self::Removed { version, .. } | Self::Issued { version } => {
+                Some(version)
+            }
+            Self::Response(_) | Self::Registered { .. } | Self::Unregistered { .. } => None,
+        }
+    }
+
     /// Bytes of keys, values and client ids. A response shares its bytes with its packet, which
     /// counts them.
     pub(in crate::store) fn len(&self) -> usize {
