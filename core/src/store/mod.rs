@@ -133,8 +133,8 @@ pub use counters::{Counters, OutcomeCounts};
 pub use expiry_rule::ExpiryRule;
 pub use outcome::{ClockAdvance, DropReason, Handled, RequestOutcome};
 pub use persist::{
-    Batch, BatchId, Record, RecordedExpiry, RecordedResponse, RecordsError, SnapshotPosition,
-    decode_records, encode_records,
+    Batch, BatchId, RECORDS_FORMAT, Record, RecordedExpiry, RecordedResponse, RecordsError,
+    SnapshotPosition, decode_records, encode_records,
 };
 pub use principal::{Access, Authorizer, Principal};
 pub use refused::Refused;

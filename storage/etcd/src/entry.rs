@@ -1,7 +1,9 @@
 //! Decoding of entries in etcd. Values that a store did not write are errors.
 
 use etcd_client::KeyValue;
-use statestore_proto::store::{Record, RecordedResponse, RecordsError, decode_records};
+use statestore_proto::store::{
+    RECORDS_FORMAT, Record, RecordedResponse, RecordsError, decode_records,
+};
 
 use crate::error::Failure;
 use crate::head::Head;
@@ -103,7 +105,7 @@ fn records(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Vec<Record>, Failure
         RecordsError::Later(found) => Failure::Later {
             prefix: keys.prefix(),
             found: format!("records {found}"),
-            known: "records 1".to_owned(),
+            known: format!("records {RECORDS_FORMAT}"),
         },
         _ => Failure::damaged(key),
     })

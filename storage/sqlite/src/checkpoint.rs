@@ -17,14 +17,14 @@ use rusqlite::wal::CheckpointMode;
 use crate::database;
 use crate::error::OpenError;
 
-/// Length of the log, in pages of 4 KiB, at which copying starts: 4 MiB.
-const LOG_PAGES: i32 = 1024;
+/// Bytes of the log at which copying starts.
+const LOG_BYTES: i64 = 4 << 20;
 
-/// Maximum number of pages that the writer copies itself.
-const REST_PAGES: i32 = 64;
+/// Maximum number of bytes that the writer copies itself.
+const REST_BYTES: i64 = 256 << 10;
 
-/// Length of the log, in pages, at which the writer copies it and commits wait: 64 MiB.
-const LOG_PAGES_MAX: i32 = 16 * LOG_PAGES;
+/// Bytes of the log at which the writer copies it and commits wait.
+const LOG_BYTES_MAX: i64 = 16 * LOG_BYTES;
 
 /// Maximum number of passes of the checkpoint thread each time it is woken.
 const PASSES: usize = 4;
@@ -39,7 +39,7 @@ pub(crate) struct Checkpointer {
 struct Shared {
     /// Held during a checkpoint.
     copying: Mutex<()>,
-    /// Set when at most [`REST_PAGES`] are left to copy, which the writer does.
+    /// Set when at most [`REST_BYTES`] are left to copy, which the writer does.
     is_nearly_done: AtomicBool,
     /// Error of the checkpoint thread. A disk can report a failed write only once, so the error
     /// must reach the writer.
@@ -67,11 +67,11 @@ impl Checkpointer {
         if let Some(error) = lock(&self.shared.failure).take() {
             return Err(error);
         }
-        let (pages, copied) = checkpoint(db, CheckpointMode::NOOP)?;
-        if pages < LOG_PAGES || copied >= pages {
+        let (bytes, copied) = checkpoint(db, CheckpointMode::NOOP)?;
+        if bytes < LOG_BYTES || copied >= bytes {
             return Ok(());
         }
-        if pages >= LOG_PAGES_MAX {
+        if bytes >= LOG_BYTES_MAX {
             let _copying = lock(&self.shared.copying);
             checkpoint(db, CheckpointMode::PASSIVE)?;
         } else if self.shared.is_nearly_done.swap(false, Ordering::Relaxed) {
@@ -107,9 +107,9 @@ fn copy_most(db: &Connection, shared: &Shared) -> rusqlite::Result<()> {
         let copying = lock(&shared.copying);
         checkpoint(db, CheckpointMode::PASSIVE)?;
         drop(copying);
-        let (pages, copied) = checkpoint(db, CheckpointMode::NOOP)?;
-        if pages - copied <= REST_PAGES {
-            shared.is_nearly_done.store(pages > copied, Ordering::Relaxed);
+        let (bytes, copied) = checkpoint(db, CheckpointMode::NOOP)?;
+        if bytes - copied <= REST_BYTES {
+            shared.is_nearly_done.store(bytes > copied, Ordering::Relaxed);
             break;
         }
     }
@@ -120,13 +120,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the number of pages in the log, and how many of them are copied to the database.
-fn checkpoint(db: &Connection, mode: CheckpointMode) -> rusqlite::Result<(i32, i32)> {
+/// Returns the bytes of the pages in the log, and of those that are copied to the database.
+fn checkpoint(db: &Connection, mode: CheckpointMode) -> rusqlite::Result<(i64, i64)> {
     match db.wal_checkpoint_v2(Some("main"), mode) {
+        Ok((pages, copied)) => {
+            let bytes = database::page_bytes(db)?;
+            Ok((bytes.saturating_mul(pages.into()), bytes.saturating_mul(copied.into())))
+        }
         // Another connection holds the checkpoint lock.
         Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {
             Ok((0, 0))
         }
-        result => result,
+        Err(error) => Err(error),
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension as _};
-use statestore_proto::store::{Record, RecordsError, decode_records};
+use statestore_proto::store::{RECORDS_FORMAT, Record, RecordsError, decode_records};
 
 use crate::error::OpenError;
 use crate::row_seal::{JournalId, RowKind};
@@ -179,7 +179,8 @@ impl Cursor {
                 .ok_or_else(|| damaged(next, "belongs elsewhere or was changed"))?;
             records.extend(decode_records(blob).map_err(|error| match error {
                 RecordsError::Later(format) => {
-                    OpenError::Later { path: self.path.clone(), found: format.into(), known: 1 }
+                    let (path, found) = (self.path.clone(), format.into());
+                    OpenError::Later { path, found, known: RECORDS_FORMAT.into() }
                 }
                 _ => damaged(next, "was changed"),
             })?);

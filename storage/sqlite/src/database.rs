@@ -45,6 +45,10 @@ const SETTINGS: &str = "
     PRAGMA cell_size_check = ON;
 ";
 
+/// Page size of a new database, in bytes. A commit writes whole pages, so half of SQLite's default
+/// saves about a third of the bytes of small commits.
+const PAGE_BYTES: i64 = 2048;
+
 /// Bytes that are preallocated in a new database and in its log.
 const PREALLOCATED_BYTES: i64 = 4 << 20;
 
@@ -68,6 +72,9 @@ pub(crate) fn open(path: &Path) -> Result<Connection, OpenError> {
         check_header(&db, path, application, format)?;
     }
     let prepare = || {
+        if is_new {
+            db.execute_batch(&format!("PRAGMA page_size = {PAGE_BYTES}"))?;
+        }
         db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
         db.execute_batch(SETTINGS)?;
         // A regular exit leaves the same files as a crash: the log keeps its contents and its size.
@@ -151,6 +158,12 @@ fn check_schema(db: &Connection, path: &Path) -> Result<(), OpenError> {
         return Ok(());
     }
     Err(OpenError::damaged(path, "its schema is not that of a journal"))
+}
+
+/// Returns the page size in bytes.
+pub(crate) fn page_bytes(db: &Connection) -> rusqlite::Result<i64> {
+    // The value is in memory. Compiling the statement takes longer than executing it.
+    db.prepare_cached("PRAGMA page_size")?.query_row([], |row| row.get(0))
 }
 
 /// Reads the id of the journal.

@@ -116,10 +116,12 @@ impl Writer {
 
     /// Returns the free bytes in the database file, which SQLite uses before the file grows.
     pub(crate) fn reusable_bytes(&self) -> u64 {
-        let value = |pragma| self.db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-        let bytes =
-            value("freelist_count").and_then(|pages| Ok(pages.saturating_mul(value("page_size")?)));
-        bytes.ok().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default()
+        let bytes = || -> rusqlite::Result<i64> {
+            let mut pages = self.db.prepare_cached("PRAGMA freelist_count")?;
+            let pages: i64 = pages.query_row([], |row| row.get(0))?;
+            Ok(pages.saturating_mul(database::page_bytes(&self.db)?))
+        };
+        bytes().ok().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default()
     }
 
     /// Writes a commit and returns when it is durable. After an error nothing more is written.

@@ -252,10 +252,8 @@ fn non_canonical_records_with_a_valid_checksum_are_damaged() {
 #[test]
 fn repeated_texts_have_one_encoding() {
     let read = |body: &[u8]| decode_records(&[body, &checksum_of(body)].concat());
-    let unwatched = |client_id: &str| Record::Unregistered {
-        client_id: client_id.into(),
-        key: (*b"k").into(),
-    };
+    let unwatched =
+        |client_id: &str| Record::Unregistered { client_id: client_id.into(), key: (*b"k").into() };
     let twice = encode_records([&unwatched("c"), &unwatched("c")]);
     let [2, 5, 2, b'c', 1, b'k', 5, reference, 1, b'k', ..] = twice[..] else {
         panic!("{twice:?}");
@@ -270,7 +268,11 @@ fn repeated_texts_have_one_encoding() {
     for slot in 0..=64 {
         let number = slot << 1 | 1;
         let body = [2, 5, 2, b'c', 1, b'k', 5, number, 1, b'k'];
-        let body = if number > 0x7f { [&body[..7], &[number, 1, 1, b'k']].concat() } else { body.to_vec() };
+        let body = if number > 0x7f {
+            [&body[..7], &[number, 1, 1, b'k']].concat()
+        } else {
+            body.to_vec()
+        };
         assert_eq!(read(&body).is_ok(), number == reference, "slot {slot}");
     }
     assert_eq!(read(&[2, 5, reference, 1, b'k']), Err(RecordsError::Damaged), "an empty slot");

@@ -30,8 +30,8 @@ use crate::message::{Dialect, Expiry};
 use crate::time::{UnixTime, whole_millis};
 use crate::transport::Correlation;
 
-/// The version of the encoding. Later versions are refused.
-const FORMAT: u8 = 2;
+/// The version of the encoding that [`encode_records`] writes. Later versions are refused.
+pub const RECORDS_FORMAT: u8 = 2;
 
 /// The first version, which is only decoded.
 const FORMAT_1: u8 = 1;
@@ -67,7 +67,7 @@ const INCARNATION: u8 = 1 << 2;
 #[non_exhaustive]
 pub enum RecordsError {
     /// A later version of this crate encoded them.
-    #[error("records of format {0}, which is later than {FORMAT}")]
+    #[error("records of format {0}, which is later than {RECORDS_FORMAT}")]
     Later(u8),
     /// They are truncated or corrupt.
     #[error("truncated or corrupt records")]
@@ -89,7 +89,8 @@ pub enum RecordsError {
     reason = "an `impl Trait` of an argument cannot do without the name"
 )]
 pub fn encode_records<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<u8> {
-    let mut writer = Writer { out: Vec::from([FORMAT]), texts: Texts::new(), version: None };
+    let mut writer =
+        Writer { out: Vec::from([RECORDS_FORMAT]), texts: Texts::new(), version: None };
     records.into_iter().for_each(|record| writer.record(record));
     let mut out = writer.out;
     let checksum = checksum_of(&out);
@@ -107,9 +108,9 @@ pub fn decode_records(bytes: &[u8]) -> Result<Vec<Record>, RecordsError> {
         return Err(RecordsError::Damaged);
     }
     let mut reader = match body.split_first() {
-        Some((&FORMAT, rest)) => Reader { rest, texts: Some(Texts::new()), version: None },
+        Some((&RECORDS_FORMAT, rest)) => Reader { rest, texts: Some(Texts::new()), version: None },
         Some((&FORMAT_1, rest)) => Reader { rest, texts: None, version: None },
-        Some((later, _)) if *later > FORMAT => return Err(RecordsError::Later(*later)),
+        Some((later, _)) if *later > RECORDS_FORMAT => return Err(RecordsError::Later(*later)),
         _ => return Err(RecordsError::Damaged),
     };
     let mut records = Vec::new();
@@ -305,7 +306,8 @@ impl<'a> Reader<'a> {
     }
 
     fn response(&mut self) -> Option<RecordedResponse> {
-        let known = if self.texts.is_some() { VERSIONED | AGED | SAME_VERSION } else { VERSIONED | AGED };
+        let known =
+            if self.texts.is_some() { VERSIONED | AGED | SAME_VERSION } else { VERSIONED | AGED };
         let flags = self.flags(known)?;
         let mut response = RecordedResponse {
             client_id: self.text()?.into(),

@@ -6,7 +6,7 @@ mod restore;
 mod snapshot;
 mod texts;
 
-pub use codec::{RecordsError, decode_records, encode_records};
+pub use codec::{RECORDS_FORMAT, RecordsError, decode_records, encode_records};
 pub(super) use record::ORDER_MAX;
 pub use record::{Batch, BatchId, Record, RecordedExpiry, RecordedResponse};
 pub use snapshot::SnapshotPosition;

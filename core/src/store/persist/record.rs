@@ -194,9 +194,9 @@ impl Record {
     /// The version in the record, if it has one.
     pub(super) const fn version(&self) -> Option<&Version> {
         match self {
-            Self::Put { version, .. } | Self::Removed { version, .. } | Self::Issued { version } => {
-                Some(version)
-            }
+            Self::Put { version, .. }
+            | Self::Removed { version, .. }
+            | Self::Issued { version } => Some(version),
             Self::Response(_) | Self::Registered { .. } | Self::Unregistered { .. } => None,
         }
     }

@@ -39,5 +39,6 @@ fn slot_of(text: &str) -> usize {
         let mixed = (hash ^ u64::from_le_bytes(word)).wrapping_mul(FACTOR);
         mixed ^ (mixed >> 32)
     });
-    (hash % SLOTS as u64) as usize
+    let [low, ..] = hash.to_le_bytes();
+    usize::from(low) % SLOTS
 }

@@ -64,7 +64,7 @@ fn records_of_a_later_format_are_refused() {
     sql(&path, &format!("UPDATE log SET records = x'{}'", hex(&blob)));
     let mut journal = SqliteJournal::open(&path).unwrap();
     let message = load(&mut journal).unwrap_err().to_string();
-    assert!(message.contains("has format 9, and this version supports 1"), "{message}");
+    assert!(message.contains("has format 9, and this version supports 2"), "{message}");
 }
 
 /// SipHash-1-3 of all parts.
