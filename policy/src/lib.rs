@@ -76,8 +76,8 @@
 //! * In a document with a `Fence`, a write with a token is allowed if the write is allowed and a
 //!   `Fence` of the principal contains the key. `Fence` alone does not allow writes.
 //!
-//! To acquire a lock, a client needs no token. To write under a lock, it does. So use `Fence` for the
-//! keys that locks guard.
+//! To acquire a lock, a client needs no token. To write under a lock, it does. So use `Fence` for
+//! the keys that locks guard.
 //!
 //! # Choices
 //!

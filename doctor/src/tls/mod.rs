@@ -32,11 +32,11 @@ pub enum TlsProblem {
     OutsideValidity(String),
     /// The broker's certificate is invalid for another reason.
     InvalidCertificate(String),
-    /// The broker requires a client certificate, and this client has none.
+    /// The broker requires a client certificate, and this client does not have one.
     ClientCertificateRequired,
     /// The broker rejected the certificate of this client; with the reason.
     ClientCertificateRejected(String),
-    /// The broker and this client have no TLS version or cipher in common.
+    /// The broker and this client do not share a TLS version or cipher.
     Incompatible(String),
 }
 
@@ -111,7 +111,7 @@ impl fmt::Display for TlsProblem {
             Self::Incompatible(why) => {
                 write!(
                     f,
-                    "the broker and this client have no TLS version or cipher in common: {why}"
+                    "the broker and this client do not share a TLS version or cipher: {why}"
                 )
             }
         }
