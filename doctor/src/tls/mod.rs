@@ -109,10 +109,7 @@ impl fmt::Display for TlsProblem {
                 write!(f, "the broker rejected the certificate of this client: {why}")
             }
             Self::Incompatible(why) => {
-                write!(
-                    f,
-                    "the broker and this client do not share a TLS version or cipher: {why}"
-                )
+                write!(f, "the broker and this client do not share a TLS version or cipher: {why}")
             }
         }
     }
