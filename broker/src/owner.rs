@@ -1,4 +1,5 @@
-//! Owners: users, addresses and clients, whose shares of a limit sessions and messages count against.
+//! Owners: users, addresses and clients, whose shares of a limit sessions and messages count
+//! against.
 
 use alloc::collections::BTreeMap;
 use alloc::format;

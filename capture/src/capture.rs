@@ -1,4 +1,4 @@
-//! The capture of one store: frames that are not taken yet.
+//! The capture of one store: the frames since the last call of `take`.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -11,6 +11,7 @@ mod etcd;
 mod help;
 mod replay;
 mod serve;
+mod sources;
 mod status;
 #[cfg(feature = "top")]
 mod top;
@@ -24,7 +25,7 @@ use std::time::Duration;
 pub(crate) use azure::TOKEN_FILE;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 pub(crate) use client::{Bench, Del, Elect, Get, Keys, Lock, Set, Vdel, Watch};
-pub(crate) use connection::{Common, Connection, Login, Output};
+pub(crate) use connection::{Common, Connection, Format, Login, Output, TimeLimit};
 pub(crate) use copying::{Bridge, Mirror};
 pub(crate) use data::{Data, Dump, Restore};
 pub(crate) use dev::{Dev, DevEnv, DevFormat, DevListen, DevLogin, DevRun, DevVerb};
@@ -35,6 +36,7 @@ pub(crate) use etcd::Etcd;
 pub(crate) use etcd::EtcdConnection;
 pub(crate) use replay::Replay;
 pub(crate) use serve::{Origins, Serve};
+pub(crate) use sources::{source, sources_notice, variables};
 pub(crate) use status::Status;
 #[cfg(feature = "top")]
 pub(crate) use top::Top;

@@ -54,7 +54,7 @@ pub(crate) async fn run(args: Bench) -> Result<ExitCode, Failure> {
     if let Some(signal) = signal {
         return Ok(signal.code());
     }
-    raw(table(&measured.latencies, measured.elapsed, args.common.output).as_bytes())?;
+    raw(table(&measured.latencies, measured.elapsed, args.common.format.output).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 

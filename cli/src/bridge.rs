@@ -150,7 +150,7 @@ impl Running {
         link: &mut ClientLink,
         was_connected: &mut bool,
     ) -> Result<(), Ended> {
-        let limit = self.args.common.timeout;
+        let limit = self.args.common.time_limit.timeout;
         let connected = timeout(limit, link.connect()).await;
         match connected {
             Ok(connected) => _ = connected.map_err(Ended::Connection)?,
@@ -159,9 +159,7 @@ impl Running {
                 return Err(Ended::Connection(error));
             }
             Err(_) => {
-                return Err(Ended::Failure(Failure::unreachable(
-                    "no connection to the broker in time; check --broker and --timeout",
-                )));
+                return Err(Ended::Failure(Failure::request(Error::NotSent { last_error: None })));
             }
         }
         let (filter, token) = (Arc::from(&*self.args.topic), SubscribeToken::from_raw(1));

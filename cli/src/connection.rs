@@ -8,7 +8,7 @@ use statestore_client::{Backoff, ClientLink, Options, StateStore, Status, Status
 use statestore_server::ClientIds;
 use statestore_server::config::{ClientTlsFiles, ConfigError};
 
-use crate::args::{Common, Connection, Login, TOKEN_FILE};
+use crate::args::{Common, Connection, Login, TOKEN_FILE, source};
 use crate::failure::Failure;
 use crate::output::notice;
 use statestore_doctor::tls;
@@ -62,15 +62,17 @@ pub(crate) fn options(
             key_password: login.tls_key_password_file.as_deref(),
         };
         // An invalid file is bad input, not an unreachable broker.
-        let tls = files.load().map_err(|error| invalid_file(login, &error))?;
+        let tls = files.load().map_err(|error| invalid_file(&error))?;
         options = options.tls(tls);
     } else if login.tls_ca.is_some() || login.tls_cert.is_some() {
-        return Err(Failure::bad_input(
-            "--tls-ca and --tls-cert require TLS: write the broker as mqtts://HOST:PORT",
-        ));
+        return Err(Failure::bad_input(format_args!(
+            "{} and {} require TLS: write the broker as mqtts://HOST:PORT",
+            source("tls-ca"),
+            source("tls-cert")
+        )));
     }
     if let Some(path) = &login.service_account_token_file {
-        token(login, path)?;
+        token(path)?;
         options = options.service_account_token(path);
     }
     if let Some(time) = login.keep_alive {
@@ -83,20 +85,18 @@ pub(crate) fn options(
 }
 
 /// The error of a TLS file, with the option or variable that names it.
-fn invalid_file(login: &Login, error: &ConfigError) -> Failure {
+fn invalid_file(error: &ConfigError) -> Failure {
     match (error.key(), error.reason()) {
-        (Some(key), Some(reason)) => {
-            Failure::bad_input(format_args!("{}: {reason}", login.source(key)))
-        }
+        (Some(key), Some(reason)) => Failure::bad_input(format_args!("{}: {reason}", source(key))),
         _ => Failure::bad_input(error),
     }
 }
 
 /// Reads a token of at most 60 KiB, which is more than brokers accept.
-pub(crate) fn token(login: &Login, path: &Path) -> Result<Vec<u8>, Failure> {
+pub(crate) fn token(path: &Path) -> Result<Vec<u8>, Failure> {
     const TOKEN_MAX: usize = 60 << 10;
     let bad = |error: &dyn std::fmt::Display| {
-        let source = login.source(TOKEN_FILE);
+        let source = source(TOKEN_FILE);
         Failure::bad_input(format_args!("{source} {}: {error}", path.display()))
     };
     let mut token = Vec::new();
@@ -122,12 +122,13 @@ pub(crate) fn store(common: &Common) -> Result<StateStore, Failure> {
 pub(crate) fn silent_store(common: &Common) -> Result<StateStore, Failure> {
     let Connection { broker, login } = &common.connection;
     let options = options(broker, login, &client_id(login, "cli"))?;
-    let options = limit_connect_timeout(options, common.timeout);
+    let options = limit_connect_timeout(options, common.time_limit.timeout);
     let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
     let is_encrypted = options.tls.is_some();
     let link = with_tls_diagnosis(ClientLink::for_client(options), is_encrypted);
-    let builder = StateStore::builder().timeout(common.timeout).backoff(pauses);
-    builder.spawn(link).map_err(|error| Failure::bad_input(format_args!("--client-id: {error}")))
+    let builder = StateStore::builder().timeout(common.time_limit.timeout).backoff(pauses);
+    let failed = |error| Failure::bad_input(format_args!("{}: {error}", source("client-id")));
+    builder.spawn(link).map_err(failed)
 }
 
 /// Shortens the connection timeout of several brokers so that each is tried within `timeout`.

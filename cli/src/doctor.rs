@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use statestore_doctor::{CHECKS, Examination, Outcome, Report};
 
-use crate::args::{Doctor, Output};
+use crate::args::{Doctor, Output, sources_notice};
 use crate::connection;
 use crate::escape::printable;
 use crate::exit::Exit;
@@ -15,10 +15,12 @@ use crate::progress::Progress;
 pub(crate) async fn run(args: Doctor) -> Result<ExitCode, Failure> {
     // Bad input is reported before the first broker is checked.
     connection::options(&args.connection.broker, &args.connection.login, "doctor")?;
+    // The report names options.
+    sources_notice().iter().for_each(output::notice);
     let mut worst = Exit::Success;
     for broker in &args.connection.broker {
         let report = examine(broker, &args).await?;
-        let text = match args.output {
+        let text = match args.format.output {
             Output::Text => report.text(broker),
             Output::Json => format!("{}\n", report.json(broker)),
         };
@@ -48,11 +50,11 @@ async fn examine(broker: &String, args: &Doctor) -> Result<Report, Failure> {
     let id = connection::client_id(login, "doctor");
     let options = connection::options(std::slice::from_ref(broker), login, &id)?;
     let token = login.service_account_token_file.as_deref();
-    let token = token.map(|path| connection::token(login, path)).transpose()?;
+    let token = token.map(connection::token).transpose()?;
     let progress = Progress::checks("checking", CHECKS.len() as u64);
     let examination = Examination::new(options)
         .service_account_token(token)
-        .timeout(args.timeout)
+        .timeout(args.time_limit.timeout)
         .read_only(args.read_only)
         .key_prefix(&*args.key_prefix);
     Ok(examination.run(|| progress.advance(1)).await)

@@ -41,7 +41,7 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
     tokio::pin!(campaign);
     let (mut left, mut standing) = (args.count, args.candidate.is_some());
     let (mut is_known, mut is_silent) = (false, false);
-    let patience = tokio::time::sleep(args.common.timeout);
+    let patience = tokio::time::sleep(args.common.time_limit.timeout);
     tokio::pin!(patience);
     while left != Some(0) {
         tokio::select! {
@@ -50,7 +50,7 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
                     is_silent = true;
                     break;
                 }
-                patience.as_mut().reset(tokio::time::Instant::now() + args.common.timeout);
+                patience.as_mut().reset(tokio::time::Instant::now() + args.common.time_limit.timeout);
                 continue;
             }
             seen = changes.next() => match seen {
@@ -122,7 +122,7 @@ async fn print(args: &Elect, seen: &HolderStatus) -> Result<(), Failure> {
         HolderStatus::Free => "-".into(),
         HolderStatus::Unknown => "?".into(),
     };
-    if args.common.output == Output::Text {
+    if args.common.format.output == Output::Text {
         return line(format!("{name}\n")).await;
     }
     let text = match seen {

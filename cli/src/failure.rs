@@ -10,6 +10,7 @@ use statestore_server::OtherStore;
 use statestore_sqlite::OpenError;
 use statestore_tokio::{CloseReason, Error, LinkError, Status, StoreClosed};
 
+use crate::args::{TOKEN_FILE, source, sources_notice, variables};
 use crate::escape::on_one_line;
 use crate::exit::Exit;
 
@@ -92,45 +93,49 @@ impl Failure {
 
     /// End of a connection, with the option that fixes it.
     pub(crate) fn closed(closed: &StoreClosed) -> Self {
-        const CHECK: &str = "check --broker, --user and --tls-ca";
         let Some(reason) = &closed.reason else {
-            return Self::Unreachable(format!("the connection was closed; {CHECK}"));
+            return Self::Unreachable(format!("the connection was closed; {}", check_settings()));
         };
         let code = reason.link_error().and_then(LinkError::reason);
         match reason {
             CloseReason::Journal(error) => Self::Refused(error.to_string()),
             CloseReason::ClientId(error) => Self::Refused(format!(
                 "{error}; a user's client ids are the user's name and names that start with it and \
-                 a hyphen: leave out --client-id, set it to such a name, or set --user NAME (also \
-                 with a certificate or a token)"
+                 a hyphen: leave out {}, set it to such a name, or set --user NAME (also with a \
+                 certificate or a token)",
+                source("client-id")
             )),
             CloseReason::Credentials(error)
                 if code == Some(ReasonCode::BAD_AUTHENTICATION_METHOD) =>
             {
-                Self::Refused(format!("{error}, or leave out --service-account-token-file"))
+                Self::Refused(format!("{error}, or leave out {}", source(TOKEN_FILE)))
             }
             CloseReason::Credentials(error)
             | CloseReason::NotAuthorized(error)
             | CloseReason::Unsupported(error) => Self::Refused(format!(
-                "{error}; log in with --user NAME and STATESTORE_PASSWORD, a certificate or a \
-                 token, and check that this --client-id may connect"
+                "{error}; {}, and check that this client id ({}) may connect",
+                check_login(),
+                source("client-id")
             )),
             CloseReason::Moved(error) => {
-                Self::Unreachable(format!("{error}; set --broker to the new address"))
+                Self::Unreachable(format!("{error}; set {} to the new address", source("broker")))
             }
             CloseReason::TakenOver(error) if code == Some(ReasonCode::SESSION_TAKEN_OVER) => {
-                Self::Unreachable(format!("{error}, with --client-id"))
+                Self::Unreachable(format!("{error}, with {}", source("client-id")))
             }
             CloseReason::Link(error)
                 if error.get_ref().is_some_and(|cause| cause.is::<OtherStore>()) =>
             {
                 Self::Unreachable(error.to_string())
             }
-            // These errors contain advice.
+            // These errors contain advice, which names options.
             CloseReason::TakenOver(error) | CloseReason::Tls(error) => {
-                Self::Unreachable(error.to_string())
+                Self::Unreachable(match sources_notice() {
+                    Some(notice) => format!("{error}; {notice}"),
+                    None => error.to_string(),
+                })
             }
-            reason => Self::Unreachable(format!("{reason}; {CHECK}")),
+            reason => Self::Unreachable(format!("{reason}; {}", check_settings())),
         }
     }
 
@@ -183,10 +188,13 @@ impl Failure {
             Error::Invalid(_) => Self::Refused(error.to_string()),
             Error::Closed(closed) => Self::closed(&closed),
             Error::NotSent { last_error } => Self::Unreachable(match last_error {
-                Some(reason) => format!("no connection to the broker: {reason}; check --broker"),
-                None => {
-                    "no connection to the broker in time; check --broker and --timeout".to_owned()
+                Some(reason) => {
+                    format!("no connection to the broker: {reason}; check {}", source("broker"))
                 }
+                None => format!(
+                    "no connection to the broker in time; check {} and --timeout",
+                    source("broker")
+                ),
             }),
             Error::Undelivered(ReasonCode::NO_MATCHING_SUBSCRIBERS) => Self::Unreachable(
                 "no store is listening on this broker; start one with `statestore serve`"
@@ -222,6 +230,25 @@ impl Failure {
             Self::Storage(_) => Exit::Storage,
         }
     }
+}
+
+/// Advice for an error of a connection.
+pub(crate) fn check_settings() -> String {
+    let login = login_variables().unwrap_or_else(|| "--user".to_owned());
+    format!("check {}, {login} and {}", source("broker"), source("tls-ca"))
+}
+
+/// Advice for a rejected login.
+fn check_login() -> String {
+    match login_variables() {
+        Some(variables) => format!("check {variables}"),
+        None => "log in with --user NAME and STATESTORE_PASSWORD, a certificate or a token".into(),
+    }
+}
+
+/// The variables that set the user or the token.
+fn login_variables() -> Option<String> {
+    variables("user").or_else(|| variables(TOKEN_FILE))
 }
 
 /// Returns whether the path or its permissions are wrong, and not the disk.

@@ -34,13 +34,14 @@ pub(crate) async fn run(args: Import) -> Result<ExitCode, Failure> {
         if_absent: args.if_absent,
         persist: file.header().makes_all_keys_durable(),
         progress,
+        skip: args.skip,
         number: 0,
         writes: JoinSet::new(),
         open: BTreeSet::new(),
         counts: Counts::default(),
     };
     let stopped = tokio::select! {
-        ended = running.import(file, args.skip) => ended.err(),
+        ended = running.import(file) => ended.err(),
         signal = signals.received() => {
             notice(format_args!("stopped; {}", running.remedy()));
             return Ok(signal.code());
@@ -50,10 +51,14 @@ pub(crate) async fn run(args: Import) -> Result<ExitCode, Failure> {
         let remedy = running.remedy();
         return Err(failure.map(|text| format!("{text}; {remedy}")));
     }
-    let Running { store, progress, counts, .. } = running;
+    let Running { store, progress, counts, skip, number, .. } = running;
     drop(progress);
     store.shutdown().await;
-    output::raw(counts.text(args.common.output).as_bytes())?;
+    if number < skip {
+        let count = keys(number);
+        return Err(Failure::bad_input(format_args!("--skip {skip}: the file has {count}")));
+    }
+    output::raw(counts.text(args.common.format.output).as_bytes())?;
     Ok(if counts.refused > 0 { Exit::Refused } else { Exit::Success }.into())
 }
 
@@ -90,6 +95,8 @@ struct Running {
     if_absent: bool,
     persist: bool,
     progress: Progress,
+    /// Number of keys that are skipped at the start of the file.
+    skip: u64,
     /// Number of keys of the file that were read.
     number: u64,
     writes: JoinSet<(u64, Bytes, Result<Option<Version>, Error>)>,
@@ -99,11 +106,11 @@ struct Running {
 }
 
 impl Running {
-    async fn import(&mut self, mut file: DumpReader, skip: u64) -> Result<(), Failure> {
+    async fn import(&mut self, mut file: DumpReader) -> Result<(), Failure> {
         while let Some(entries) = file.next().await? {
             for entry in entries {
                 self.progress.advance(1);
-                if self.number >= skip {
+                if self.number >= self.skip {
                     while self.writes.len() >= READING_MAX {
                         self.settle().await?;
                     }
@@ -114,10 +121,6 @@ impl Running {
         }
         while !self.writes.is_empty() {
             self.settle().await?;
-        }
-        if self.number < skip {
-            let count = keys(self.number);
-            return Err(Failure::bad_input(format_args!("--skip {skip}: the file has {count}")));
         }
         Ok(())
     }
@@ -168,8 +171,12 @@ impl Running {
 
     /// Advice after an interruption. A repeated SET is harmless: it sets the same value.
     fn remedy(&self) -> String {
-        let first = self.open.first().copied().unwrap_or(self.number);
-        format!("{} set; continue with --skip {first}", keys_were(self.counts.set))
+        let first = self.open.first().copied().unwrap_or(self.number).max(self.skip);
+        let set = keys_were(self.counts.set);
+        match first {
+            0 => format!("{set} set; run it again"),
+            _ => format!("{set} set; continue with --skip {first}"),
+        }
     }
 }
 

@@ -55,7 +55,7 @@ pub(crate) async fn run(args: Keys) -> Result<ExitCode, Failure> {
             }
             None => None,
         };
-        lines.add(&text(args.common.output, &key, found.as_ref())).await?;
+        lines.add(&text(args.common.format.output, &key, found.as_ref())).await?;
     }
     lines.flush().await?;
     store.shutdown().await;

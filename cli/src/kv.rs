@@ -19,7 +19,7 @@ pub(crate) async fn get(args: Get) -> Result<ExitCode, Failure> {
     let store = connection::store(&args.common)?;
     let found = response(store.get(args.key.clone()).await)?;
     store.shutdown().await;
-    let json = args.common.output == Output::Json;
+    let json = args.common.format.output == Output::Json;
     let Some(found) = found else {
         if json {
             json_line("absent", &args.key, None, None)?;
@@ -67,7 +67,7 @@ pub(crate) async fn set(args: Set) -> Result<ExitCode, Failure> {
         }
     };
     let printed = match &version {
-        _ if args.common.output == Output::Json => {
+        _ if args.common.format.output == Output::Json => {
             json_line(result, &args.key, None, version.as_ref())
         }
         Some(version) => raw(format!("{version}\n").as_bytes()),
@@ -94,7 +94,7 @@ pub(crate) async fn del(args: Del) -> Result<ExitCode, Failure> {
     let is_removed = response(del.await)?;
     store.shutdown().await;
     let removal = if is_removed { Removal::Removed } else { Removal::NothingRemoved };
-    print_removal(removal, &args.key, args.common.output)
+    print_removal(removal, &args.key, args.common.format.output)
 }
 
 pub(crate) async fn vdel(args: Vdel) -> Result<ExitCode, Failure> {
@@ -107,7 +107,7 @@ pub(crate) async fn vdel(args: Vdel) -> Result<ExitCode, Failure> {
     }
     let removal = response(vdel.await)?;
     store.shutdown().await;
-    print_removal(removal, &args.key, args.common.output)
+    print_removal(removal, &args.key, args.common.format.output)
 }
 
 fn print_removal(removal: Removal, key: &str, output: Output) -> Result<ExitCode, Failure> {

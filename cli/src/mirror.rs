@@ -54,8 +54,8 @@ pub(crate) async fn run(args: Mirror) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?.with_hangup()?;
     let common = |broker: &str, login| Common {
         connection: Connection { broker: vec![broker.to_owned()], login },
-        timeout: args.timeout,
-        output: args.output,
+        time_limit: args.time_limit,
+        format: args.format,
     };
     let target = connection::store(&common(&args.to, args.to_login.login()))
         .map_err(|failure| failure.map(|text| format!("target: {text}")))?;
@@ -63,7 +63,7 @@ pub(crate) async fn run(args: Mirror) -> Result<ExitCode, Failure> {
     let checked = signals.unless_received(check_different(&source, &target)).await;
     let Some(checked) = checked else { return Ok(ExitCode::SUCCESS) };
     checked?;
-    let mut copier = Copier::new(target, args.output);
+    let mut copier = Copier::new(target, args.format.output);
     let outcome = signals.unless_received(follow(&source, &mut copier, &args)).await;
     copier.print("stopped").await?;
     outcome.transpose()?;
@@ -374,8 +374,9 @@ mod tests {
         let line = ["mirror", "mqtt://127.0.0.1:1", "mqtt://127.0.0.1:2", "--keys", "a/*"];
         let Line { mirror } = Line::parse_from(line);
         let connection = Connection { broker: vec![mirror.to.clone()], login: mirror.login };
-        let common = Common { connection, timeout: mirror.timeout, output: mirror.output };
-        let mut copier = Copier::new(connection::store(&common).unwrap(), mirror.output);
+        let Mirror { time_limit, format, .. } = mirror;
+        let common = Common { connection, time_limit, format };
+        let mut copier = Copier::new(connection::store(&common).unwrap(), format.output);
         let mut add = |number: usize| copier.add(number.to_string().into(), None, None);
         for number in 0..WAITING_MAX {
             add(number).unwrap();

@@ -128,7 +128,7 @@ struct Report<'a> {
 
 impl Report<'_> {
     fn print(&self) -> Result<(), Failure> {
-        match self.args.output {
+        match self.args.format.output {
             Output::Text => raw(self.text().as_bytes()),
             Output::Json => raw(self.json().as_bytes()),
         }

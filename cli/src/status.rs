@@ -49,7 +49,7 @@ pub(crate) async fn run(args: Status) -> Result<ExitCode, Failure> {
         text += &cluster.text;
         json.extend(cluster.json);
     }
-    let text = match args.output {
+    let text = match args.format.output {
         Output::Text => text,
         Output::Json => format!("{}\n", Value::Object(json)),
     };

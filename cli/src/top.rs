@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::args::{Common, Output, Top};
+use crate::args::{Common, Format, Top};
 use crate::connection;
 use crate::escape::on_one_line;
 use crate::failure::Failure;
@@ -50,9 +50,9 @@ pub(crate) async fn run(args: Top) -> Result<ExitCode, Failure> {
         .transpose()
         .map_err(Failure::bad_input)?;
     let mut signals = Signals::new()?.with_hangup()?;
-    let Top { connection, pattern, timeout, .. } = args;
+    let Top { connection, pattern, time_limit, .. } = args;
     let broker = connection.broker.join(",");
-    let common = Common { connection, timeout, output: Output::Text };
+    let common = Common { connection, time_limit, format: Format::default() };
     let store = connection::silent_store(&common)?;
     let (updates, mut received) = mpsc::channel(UPDATES_MAX);
     tokio::spawn(follow_status(store.clone(), updates.clone()));

@@ -12,11 +12,11 @@ use statestore_verify::{
     CASES, Case, CaseReport, Report, Run, Settings, Source, Unreachable, Verdict,
 };
 
-use crate::args::{ReportFormat, Verify};
+use crate::args::{ReportFormat, TOKEN_FILE, Verify, source};
 use crate::connection::{client_id, options};
 use crate::escape::printable;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, check_settings};
 use crate::output::{notice, notice_lines, raw};
 use crate::progress::Progress;
 use crate::signals::{Received, Signals};
@@ -41,15 +41,15 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     // The keys are unique to this run, with any client ids.
     let name = client_id(&connection.login, "verify");
     if connection.login.service_account_token_file.is_some() {
-        return Err(Failure::bad_input(
-            "--service-account-token-file: verify does not support tokens; use --user or \
-             --tls-cert",
-        ));
+        return Err(Failure::bad_input(format_args!(
+            "{}: verify does not support tokens; use --user or --tls-cert",
+            source(TOKEN_FILE)
+        )));
     }
     let options = options(&connection.broker, &connection.login, &name)?;
     let mut settings = Settings::new(&name);
     settings.client_id = Some(options.client_id.clone());
-    (settings.timeout, settings.is_thorough) = (args.timeout, args.thorough);
+    (settings.timeout, settings.is_thorough) = (args.time_limit.timeout, args.thorough);
     let mut signals = Signals::new()?.with_hangup()?;
     let mut run = tokio::select! {
         started = start(&options, &settings, &connection.broker) => started?,
@@ -126,9 +126,10 @@ async fn start(options: &Options, settings: &Settings, urls: &[String]) -> Resul
             let each = failures.iter().map(|(at, reason)| format!("{at}: {reason}"));
             Err(Failure::unreachable(format_args!(
                 "no store responds at any of {} brokers: {}; check that one runs \
-                 (`statestore serve`), and --broker, --user, --tls-ca and --timeout",
+                 (`statestore serve`); {}, and try a longer --timeout",
                 failures.len(),
-                each.collect::<Vec<_>>().join("; ")
+                each.collect::<Vec<_>>().join("; "),
+                check_settings()
             )))
         }
     }
@@ -151,8 +152,9 @@ fn report_left_keys(report: &Report, name: &str) {
 fn unreachable(reason: &Unreachable, broker: &str) -> Failure {
     match reason {
         Unreachable::Broker(reason) => Failure::unreachable(format_args!(
-            "no usable connection to {broker}: {reason}; check that it is an MQTT 5 broker, and \
-             --broker, --user, --tls-ca and --timeout"
+            "no usable connection to {broker}: {reason}; check that it is an MQTT 5 broker; {}, \
+             and try a longer --timeout",
+            check_settings()
         )),
         Unreachable::Store(reason) => Failure::unreachable(format_args!(
             "no store responds at this broker: {reason}; check that one runs (`statestore serve`), \

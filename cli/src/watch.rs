@@ -27,7 +27,8 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
     let store = connection::store(&args.common)?;
     let failed = Failure::request;
     let begun = async {
-        let reached = tokio::time::timeout(args.common.timeout, store.wait_connected()).await;
+        let reached =
+            tokio::time::timeout(args.common.time_limit.timeout, store.wait_connected()).await;
         let late = || {
             let last_error = store.status().current().link_error().cloned();
             Err(statestore_tokio::Error::NotSent { last_error })
@@ -43,7 +44,7 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
             if is_known {
                 return watch.next().await;
             }
-            match tokio::time::timeout(args.common.timeout, watch.next()).await {
+            match tokio::time::timeout(args.common.time_limit.timeout, watch.next()).await {
                 Ok(event) => event,
                 Err(_) => {
                     notice(NOT_YET);
@@ -84,7 +85,7 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
 /// Prints an event. With text output, values go to standard output, escaped to one line each, and
 /// other events to standard error.
 async fn print(args: &Watch, event: &WatchEvent, trouble: Option<&str>) -> Result<(), Failure> {
-    let json = args.common.output == Output::Json;
+    let json = args.common.format.output == Output::Json;
     match event {
         WatchEvent::Changed { value, version } if json => {
             let what = if value.is_some() { "set" } else { "deleted" };
@@ -110,7 +111,7 @@ async fn print(args: &Watch, event: &WatchEvent, trouble: Option<&str>) -> Resul
 
 /// Prints that the key is absent at the start.
 async fn absent(args: &Watch) -> Result<(), Failure> {
-    match args.common.output {
+    match args.common.format.output {
         Output::Json => line(json_text("absent", &args.key, None, None)).await,
         Output::Text => note("absent").await,
     }

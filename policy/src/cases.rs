@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::ask::{Action, Principal};
+use crate::action::{Action, Principal};
 
 /// A table of cases, one case per line:
 ///

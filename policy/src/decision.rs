@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::ask::{Action, Principal};
+use crate::action::{Action, Principal};
 use crate::rule::{Policy, Section, WORK_MAX};
 
 /// A position in the document.

@@ -41,7 +41,7 @@
 //! | Field | Meaning |
 //! |---|---|
 //! | `rules` | each allows some principals some actions; no rule can forbid an action |
-//! | `principals` | `usernames`, `clientIds`, `attributes`: the rule applies if any of them matches |
+//! | `principals` | `usernames`, `clientIds`, `attributes`: the rule applies if any entry matches |
 //! | `usernames`, `clientIds` | exact; `*` alone matches any non-empty name |
 //! | `attributes` | a list of tables; at least one table must match in all of its pairs |
 //! | `brokerResources` | `method` is `Connect`, `Publish` or `Subscribe` |
@@ -76,8 +76,8 @@
 //! * In a document with a `Fence`, a write with a token is allowed if the write is allowed and a
 //!   `Fence` of the principal contains the key. `Fence` alone does not allow writes.
 //!
-//! Acquiring a lock takes no token; writing under a lock does. `Fence` therefore belongs to the
-//! keys that locks guard.
+//! To acquire a lock, a client needs no token. To write under a lock, it does. So use `Fence` for
+//! the keys that locks guard.
 //!
 //! # Choices
 //!
@@ -88,7 +88,7 @@
 
 extern crate alloc;
 
-mod ask;
+mod action;
 mod cases;
 mod certificates;
 mod decision;
@@ -100,7 +100,7 @@ mod rights;
 mod rule;
 mod template;
 
-pub use ask::{Action, Principal};
+pub use action::{Action, Principal};
 pub use cases::{Case, CaseError, Cases};
 pub use certificates::{CertificateAttributes, Subject, SubjectError};
 pub use decision::{Decision, Lacks, Place};

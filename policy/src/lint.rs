@@ -9,7 +9,7 @@ use statestore_mqtt::topic;
 use statestore_proto::glob::Pattern;
 use statestore_proto::topic::REQUEST;
 
-use crate::ask::Principal;
+use crate::action::Principal;
 use crate::rule::{ANY, Grant, Keys, Policy, Principals, Resource, Rule};
 use crate::template::{Inside, Template};
 

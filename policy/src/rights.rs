@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use statestore_proto::store::Access;
 
-use crate::ask::{Action, Principal};
+use crate::action::{Action, Principal};
 use crate::rule::{Grant, Matcher, Policy, WORK_MAX};
 
 /// The rights of one principal: its part of a policy, with all placeholders filled in.

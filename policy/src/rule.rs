@@ -7,7 +7,7 @@ use core::ops::ControlFlow;
 use statestore_mqtt::topic;
 use statestore_proto::glob::{Pattern, Progress};
 
-use crate::ask::{Action, Principal};
+use crate::action::{Action, Principal};
 use crate::template::{Inside, Template};
 
 /// A section of a rule.

@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::ask::Principal;
+use crate::action::Principal;
 
 /// The beginning of a placeholder.
 const BEGIN: &str = "{principal.";

@@ -1,5 +1,5 @@
-//! `server CONFIG`: a complete server from a configuration file, until SIGINT. SIGHUP reloads users,
-//! certificates, keys and the policy.
+//! `server CONFIG`: a complete server from a configuration file, until SIGINT. SIGHUP reloads
+//! users, certificates, keys and the policy.
 
 use statestore_server::Server;
 use statestore_server::config::Config;

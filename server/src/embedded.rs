@@ -61,13 +61,13 @@ pub(crate) async fn start(
         );
         return Err(ConfigError::setting(key, reason).into());
     }
-    if login.password_file.is_some() || login.service_account_keys.is_some() {
-        let is_exposed = |(listener, _): &&(Listener, _)| {
-            listener.tls.is_none() && !listener.address.ip().to_canonical().is_loopback()
-        };
-        for (Listener { address, .. }, _) in listeners.iter().filter(is_exposed) {
-            observer.report(&Event::LoginWithoutTls { address: *address });
-        }
+    let is_exposed = |(listener, _): &&(Listener, _)| {
+        listener.tls.is_none()
+            && !listener.address.ip().to_canonical().is_loopback()
+            && receives_secrets(login, listener)
+    };
+    for (Listener { address, .. }, _) in listeners.iter().filter(is_exposed) {
+        observer.report(&Event::LoginWithoutTls { address: *address });
     }
     warn_about_files(config, observer);
     let schemes: Vec<&str> = listeners.iter().map(|(listener, _)| scheme(listener)).collect();
@@ -296,6 +296,14 @@ fn limits(settings: &config::BrokerLimits) -> crate::Limits {
 }
 
 /// Returns whether every client needs a login.
+/// Returns whether clients of a listener send passwords or tokens.
+fn receives_secrets(login: &config::Login, listener: &Listener) -> bool {
+    match &listener.login {
+        Some(login) => login.service_accounts.is_some(),
+        None => login.password_file.is_some() || login.service_account_keys.is_some(),
+    }
+}
+
 fn has_login(config: &Config, listeners: &[(Listener, &str)]) -> bool {
     let Config { login, tls, .. } = config;
     let has_login = login.password_file.is_some()

@@ -23,6 +23,11 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 const FORMS: &str = "write {\"key\": \"value\"}, or a list of such objects, or use the output of \
     `statestore export`";
 
+/// Error of an object that is neither a pair nor a list of pairs. A key with the name `key` is
+/// written as a pair.
+const KEY_AND_VALUE: &str =
+    "an object with the member key has only the members key, a text, and value";
+
 /// Keys and values.
 pub(crate) type Pairs = Vec<(Bytes, Bytes)>;
 
@@ -69,7 +74,7 @@ struct SeedError {
 }
 
 /// Reads an export, an object whose members are keys and values, or a list of objects. An object of
-/// the list has any number of such members, or the members `key` and `value`.
+/// the list has any number of such members, or only the members `key` and `value`.
 fn parse(text: &[u8]) -> Result<Pairs, SeedError> {
     if let Some(entries) = decode_entries(text) {
         let entries = entries.map_err(|(line, reason)| SeedError { line, reason })?;
@@ -201,30 +206,28 @@ impl<'de> Visitor<'de> for Element<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let parser = self.0;
-        let Some((name, value)) = next_member(&mut map)? else { return Ok(()) };
-        let second = next_member(&mut map)?;
-        // The members key and value are one pair, in any order.
-        match (&*name, value, second) {
-            ("key", Value::String(key), Some((other, value))) if other == "value" => {
-                parser.add(key, value)?;
-            }
-            ("value", value, Some((other, Value::String(key)))) if other == "key" => {
-                parser.add(key, value)?;
-            }
-            (_, value, second) => {
-                parser.add(name, value)?;
-                if let Some((name, value)) = second {
-                    parser.add(name, value)?;
+        // The members key and value are one pair, in any order. So a value that comes first waits.
+        let (mut key, mut waiting, mut has_others) = (None, None, false);
+        while let Some((name, member)) = next_member(&mut map)? {
+            match (&*name, member, &key) {
+                ("key", Value::String(text), None) if !has_others => key = Some(text),
+                ("value", value, Some(_)) if waiting.is_none() => waiting = Some(value),
+                ("value", value, None) if !has_others && waiting.is_none() => waiting = Some(value),
+                ("key", ..) | (_, _, Some(_)) => return Err(A::Error::custom(KEY_AND_VALUE)),
+                (_, member, None) => {
+                    has_others = true;
+                    if let Some(value) = waiting.take() {
+                        parser.add("value".to_owned(), value)?;
+                    }
+                    parser.add(name, member)?;
                 }
-                while let Some((name, value)) = next_member(&mut map)? {
-                    parser.add(name, value)?;
-                }
-                return Ok(());
             }
         }
-        match map.next_key::<String>()? {
-            None => Ok(()),
-            Some(_) => Err(A::Error::custom("an object with key and value has another member")),
+        match (key, waiting) {
+            (Some(key), Some(value)) => parser.add(key, value),
+            (Some(_), None) => Err(A::Error::custom(KEY_AND_VALUE)),
+            (None, Some(value)) => parser.add("value".to_owned(), value),
+            (None, None) => Ok(()),
         }
     }
 }
@@ -258,7 +261,10 @@ mod tests {
             assert_eq!(pairs(text), expected, "{text}");
         }
         assert_eq!(pairs("[]"), []);
-        assert_eq!(pairs(r#"{"key": "a"}"#), [("key".to_owned(), "a".to_owned())]);
+        assert_eq!(pairs(r#"{"value": "a"}"#), [("value".to_owned(), "a".to_owned())]);
+        let named_key = [("key".to_owned(), "a".to_owned())];
+        assert_eq!(pairs(r#"{"key": "key", "value": "a"}"#), named_key);
+        assert_eq!(pairs(r#"{"value": 1, "unit": "m"}"#).len(), 2);
         assert_eq!(pairs(r#"[{"n": 1.5}, {"b": true}]"#).len(), 2);
     }
 
@@ -273,7 +279,11 @@ mod tests {
             ("[{\"a\": \"secret\"},\n{\"a\": \"w\"}]", 2, "the key \"a\" has two values"),
             ("{\n\"\": \"secret\"}", 2, "the key is empty"),
             ("{\"a\": \"secret\",\n\"b\": null,\n\"c\": 1}", 2, "the value of \"b\" is null"),
-            ("[{\"key\": \"secret\", \"value\": \"v\",\n \"c\": 1}]", 2, "another member"),
+            ("[{\"key\": \"secret\", \"value\": \"v\",\n \"c\": 1}]", 2, "only the members key"),
+            ("[{\"a\": 1},\n{\"key\": \"secret\"}]", 2, "only the members key"),
+            ("{\"key\": \"secret\",\n\"val\": \"v\"}", 2, "only the members key"),
+            ("{\"a\": 1,\n\"key\": \"secret\", \"value\": 1}", 2, "only the members key"),
+            ("{\"key\": 1, \"value\": \"secret\"}", 1, "key, a text"),
             ("{\"a\": \"secret\"}\n}", 2, "invalid JSON at column 1"),
             (&many, 1, "expected an object"),
             ("{\"format\":\"statestore-dump\",\"format_version\":1}\n{}", 1, "from is missing"),

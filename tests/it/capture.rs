@@ -22,13 +22,13 @@ fn store(redaction: Option<[u8; 16]>) -> CapturedStore {
 }
 
 /// The output of the store.
-fn ask(store: &mut CapturedStore, number: u64, payload: &[u8]) -> Vec<u8> {
-    let ask = StoreRequest::with_payload("c", number, payload.to_vec());
-    send(store, &ask)
+fn request(store: &mut CapturedStore, number: u64, payload: &[u8]) -> Vec<u8> {
+    let request = StoreRequest::with_payload("c", number, payload.to_vec());
+    send(store, &request)
 }
 
-fn send(store: &mut CapturedStore, ask: &StoreRequest) -> Vec<u8> {
-    store.handle_publish(Now::default(), &ask.incoming());
+fn send(store: &mut CapturedStore, request: &StoreRequest) -> Vec<u8> {
+    store.handle_publish(Now::default(), &request.incoming());
     let mut sent = Vec::new();
     while let Some(transmit) = store.poll_transmit() {
         if let Transmit::Publish(publish) = transmit {
@@ -67,9 +67,9 @@ fn capture_contains_the_owner_of_each_message() {
         [("c-1", &b"+OK\r\n"[..]), ("c-2", b"-ERR the quota has been exceeded\r\n")]
     {
         let set = Command::set(client, "v");
-        let mut ask = StoreRequest::with_payload(client, 1, set.encode());
-        ask.owner = Some("user:c".into());
-        assert_eq!(send(&mut store, &ask), expected, "{client}");
+        let mut request = StoreRequest::with_payload(client, 1, set.encode());
+        request.owner = Some("user:c".into());
+        assert_eq!(send(&mut store, &request), expected, "{client}");
     }
     assert_eq!(play(&store.take_capture()), Ok(Vec::new()));
 }
@@ -80,8 +80,8 @@ fn capture_contains_the_state_of_the_storage() {
     let mut store = CapturedStore::capturing(config, None);
     for (number, is_full) in [(1, true), (2, false)] {
         store.set_storage_full(is_full);
-        let ask = StoreRequest::with_payload("c", number, Command::set("k", "v").encode());
-        store.handle_publish(Now::default(), &ask.incoming());
+        let request = StoreRequest::with_payload("c", number, Command::set("k", "v").encode());
+        store.handle_publish(Now::default(), &request.incoming());
         assert_eq!(store.poll_records().is_none(), is_full);
     }
     assert_eq!(play(&store.take_capture()), Ok(Vec::new()));
@@ -90,8 +90,8 @@ fn capture_contains_the_state_of_the_storage() {
 #[test]
 fn replay_reports_a_different_response() {
     let mut store = store(None);
-    ask(&mut store, 1, &Command::set("k", "v").encode());
-    ask(&mut store, 2, &Command::get("k").encode());
+    request(&mut store, 1, &Command::set("k", "v").encode());
+    request(&mut store, 2, &Command::get("k").encode());
     let capture = store.take_capture();
     assert_eq!(play(&capture), Ok(Vec::new()));
     // Without the SET.
@@ -140,11 +140,11 @@ fn redaction_preserves_equality_of_values() {
         for (removed, expected) in [(other, b":-1\r\n"), (value, b":1\r\n\0")] {
             let expected = expected.strip_suffix(b"\0").unwrap_or(expected);
             assert_eq!(
-                ask(&mut store, next(), &Command::set(b"k".as_slice(), value).encode()),
+                request(&mut store, next(), &Command::set(b"k".as_slice(), value).encode()),
                 b"+OK\r\n"
             );
             assert_eq!(
-                ask(&mut store, next(), &Command::vdel(&b"k"[..], removed).encode()),
+                request(&mut store, next(), &Command::vdel(&b"k"[..], removed).encode()),
                 expected
             );
         }
@@ -162,12 +162,12 @@ fn redacted_capture_contains_no_value() {
         for (number, command) in
             [watch, Command::set("k", secret), Command::get("k")].iter().enumerate()
         {
-            ask(store, number as u64, &command.encode());
+            request(store, number as u64, &command.encode());
         }
-        ask(store, 3, b"*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n$3\r\nNEX\r\n$21\r\nthis is a secret text\r\n");
-        ask(store, 4, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$99\r\nthis is a secret text\r\n");
-        ask(store, 5, b"this is a secret text");
-        ask(store, 6, &Command::vdel("k", secret).encode());
+        request(store, 3, b"*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n$3\r\nNEX\r\n$21\r\nthis is a secret text\r\n");
+        request(store, 4, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$99\r\nthis is a secret text\r\n");
+        request(store, 5, b"this is a secret text");
+        request(store, 6, &Command::vdel("k", secret).encode());
     }
     let (plain, redacted) = (plain.take_capture(), redacted.take_capture());
     assert!(holds(&plain, secret.as_bytes()) && !holds(&redacted, secret.as_bytes()));
@@ -186,7 +186,7 @@ fn redacted_capture_preserves_refusals() {
     });
     let (mut store, mut refused) = (store(Some(KEY)), BTreeSet::new());
     for (number, (payload, text)) in (0..).zip(rows.into_inner()) {
-        assert_eq!(ask(&mut store, number, &payload), format!("-ERR {text}\r\n").as_bytes());
+        assert_eq!(request(&mut store, number, &payload), format!("-ERR {text}\r\n").as_bytes());
         refused.insert(text);
     }
     let all = [Refusal::Syntax, Refusal::UnknownCommand, Refusal::WrongArity, Refusal::EmptyKey];
@@ -203,7 +203,7 @@ fn capture_contains_the_rules_about_expiries() {
     });
     let config = StoreConfig::new(7).durability(Durability::All).expiry_rules(rules);
     let mut store = CapturedStore::capturing(config, None);
-    ask(&mut store, 1, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n");
+    request(&mut store, 1, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n");
     assert!(store.poll_records().is_some());
     let capture = store.take_capture();
     assert_eq!(play(&capture).expect("a capture"), []);

@@ -18,7 +18,7 @@ fn scripts() -> impl Strategy<Value = Vec<u8>> {
 
 fn apply(store: &mut Store, now: Now, op: &StoreInput) {
     match op {
-        StoreInput::Request(ask) => _ = ask.submit_to(now, store),
+        StoreInput::Request(request) => _ = request.submit_to(now, store),
         StoreInput::Timer => store.handle_timeout(now),
         StoreInput::Gone(client) => store.handle_client_gone(now, client),
         StoreInput::Published(..) | StoreInput::Hold(_) | StoreInput::Persist => {}
@@ -162,11 +162,11 @@ proptest! {
             apply(&mut store, *now, op);
             persist(&mut store, &mut Output::default());
             let sent = Sent::drain(&mut store);
-            let StoreInput::Request(ask) = op else { continue };
+            let StoreInput::Request(request) = op else { continue };
             let replies = sent.iter().filter(|sent| matches!(sent, Sent::Reply { .. })).count();
             let silent = sent.len() == 1 || matches!(sent.first(), Some(Sent::Disconnect(_)));
             prop_assert_eq!(replies, usize::from(!silent), "{:?}", sent);
-            let number = ask.delivery.unwrap();
+            let number = request.delivery.unwrap();
             prop_assert_eq!(sent.last(), Some(&Sent::Acknowledge(number)));
             let acknowledged = |sent: &&Sent| matches!(sent, Sent::Acknowledge(_));
             prop_assert_eq!(sent.iter().filter(acknowledged).count(), 1);
@@ -206,15 +206,16 @@ proptest! {
 }
 
 fn hostile_ask(payload: &[u8], [what, text, delivery]: [u8; 3]) -> StoreRequest {
-    let mut ask = StoreRequest::new("mallory", u64::from(delivery), &Command::Get { key: b"a" });
-    ask.payload = payload.to_vec().into();
+    let mut request =
+        StoreRequest::new("mallory", u64::from(delivery), &Command::Get { key: b"a" });
+    request.payload = payload.to_vec().into();
     match what % 6 {
-        0 => ask.response_topic = None,
-        1 => ask.response_topic = Some("#".into()),
-        2 => ask.correlation = None,
-        3 => ask.source = Some("alice".into()),
-        4 => ask.topic = "elsewhere".into(),
-        _ => ask.verified = None,
+        0 => request.response_topic = None,
+        1 => request.response_topic = Some("#".into()),
+        2 => request.correlation = None,
+        3 => request.source = Some("alice".into()),
+        4 => request.topic = "elsewhere".into(),
+        _ => request.verified = None,
     }
     let texts = [
         "",
@@ -224,9 +225,9 @@ fn hostile_ask(payload: &[u8], [what, text, delivery]: [u8; 3]) -> StoreRequest 
         "-1:0:x",
         "99999999999999999999:0:x",
     ];
-    ask.timestamp = Some(texts[usize::from(text) % texts.len()].into());
-    ask.token.clone_from(&ask.timestamp);
-    ask
+    request.timestamp = Some(texts[usize::from(text) % texts.len()].into());
+    request.token.clone_from(&request.timestamp);
+    request
 }
 
 fn now(millis: u64) -> Now {

@@ -101,8 +101,8 @@ fn client_events_hide_values() {
 fn store_and_its_records_hide_values() {
     let config = StoreConfig::new(0).durability(Durability::All);
     let mut store = Store::new(config);
-    let ask = StoreRequest::new("c", 1, &set());
-    let handled = ask.submit_to(now(), &mut store);
+    let request = StoreRequest::new("c", 1, &set());
+    let handled = request.submit_to(now(), &mut store);
     assert_hidden(&handled);
     let batch = store.poll_records().expect("a record");
     assert_hidden(&batch);

@@ -51,29 +51,31 @@ impl Rig {
         Now::new(Instant::from_millis(self.millis), UnixTime::from_millis(EPOCH + self.millis))
     }
 
-    fn ask(&mut self, client: &str, command: &Command<&[u8]>) -> StoreRequest {
+    fn request(&mut self, client: &str, command: &Command<&[u8]>) -> StoreRequest {
         self.number += 1;
-        let mut ask = StoreRequest::new(client, self.number, command);
-        ask.timestamp = Some(format!("{}:0:{client}", EPOCH + self.millis));
-        ask
+        let mut request = StoreRequest::new(client, self.number, command);
+        request.timestamp = Some(format!("{}:0:{client}", EPOCH + self.millis));
+        request
     }
 
     /// Sends a request and returns every packet that the store emits.
-    fn send(&mut self, ask: &StoreRequest) -> Vec<Sent> {
-        ask.submit_to(self.now(), &mut self.store);
+    fn send(&mut self, request: &StoreRequest) -> Vec<Sent> {
+        request.submit_to(self.now(), &mut self.store);
         Sent::drain(&mut self.store)
     }
 
     /// All packets but the reply and its acknowledgement, and the reply as payload and version.
-    fn all(&mut self, ask: &StoreRequest) -> (Vec<Sent>, (String, Option<String>)) {
-        let mut sent = self.send(ask);
-        assert_eq!(sent.pop(), ask.delivery.map(Sent::Acknowledge));
+    fn all(&mut self, request: &StoreRequest) -> (Vec<Sent>, (String, Option<String>)) {
+        let mut sent = self.send(request);
+        assert_eq!(sent.pop(), request.delivery.map(Sent::Acknowledge));
         match sent.pop() {
             Some(Sent::Reply { topic, correlation, payload, version, expiry }) => {
-                assert!(ask.arrived.is_some() || expiry == ask.expiry.map(|left| left.max(1)));
+                assert!(
+                    request.arrived.is_some() || expiry == request.expiry.map(|left| left.max(1))
+                );
                 assert_eq!(
                     (Some(topic), &correlation),
-                    (ask.response_topic.clone(), &ask.correlation)
+                    (request.response_topic.clone(), &request.correlation)
                 );
                 (sent, (payload, version))
             }
@@ -82,21 +84,21 @@ impl Rig {
     }
 
     /// The reply as payload and version; asserts that the request causes no other packet.
-    fn reply(&mut self, ask: &StoreRequest) -> (String, Option<String>) {
-        let (sent, reply) = self.all(ask);
+    fn reply(&mut self, request: &StoreRequest) -> (String, Option<String>) {
+        let (sent, reply) = self.all(request);
         assert_eq!(sent, []);
         reply
     }
 
     fn answer(&mut self, client: &str, command: &Command<&[u8]>) -> String {
-        let ask = self.ask(client, command);
-        self.all(&ask).1.0
+        let request = self.request(client, command);
+        self.all(&request).1.0
     }
 
     /// Notifications that a request causes: client, payload, version.
     fn notified(&mut self, command: &Command<&[u8]>) -> Vec<(String, String, String)> {
-        let ask = self.ask("writer", command);
-        notifications(&self.all(&ask).0)
+        let request = self.request("writer", command);
+        notifications(&self.all(&request).0)
     }
 
     fn timer(&mut self) -> Vec<(String, String, String)> {

@@ -162,6 +162,28 @@ impl Broker {
     /// [`poll_output`](Self::poll_output): the wake may be for output that was not polled, or for
     /// the end of the connection. The call is optional. Without it, a driver that polls after
     /// [`handle_bytes`](Self::handle_bytes) is woken once more than it needs to.
+    ///
+    /// ```
+    /// # use core::time::Duration;
+    /// # use bytes::BytesMut;
+    /// # use statestore_mqtt::packet::{Connect, Packet};
+    /// use statestore_broker::{Broker, Config, Output};
+    ///
+    /// let mut broker = Broker::new(Config::default());
+    /// let now = Duration::ZERO;
+    /// let lamp = broker.handle_accept(now, None)?;
+    /// # let connect = Connect {
+    /// #     client_id: "lamp", clean_start: true, keep_alive: 60, properties: (), will: None,
+    /// #     user_name: None, password: None,
+    /// # };
+    /// # let (mut bytes, mut out) = (BytesMut::new(), BytesMut::new());
+    /// # Packet::Connect(connect).encode(&mut bytes)?;
+    /// broker.handle_bytes(now, lamp, &bytes); // CONNECT
+    /// assert_eq!(broker.poll_output(now, lamp, &mut out), Output::Idle); // CONNACK
+    /// broker.cancel_wake(lamp);
+    /// assert_eq!(broker.poll_wake(), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn cancel_wake(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(id) {
             self.wakes.cancel_connection(id, connection);

@@ -7,7 +7,8 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, FromArgMatches, ValueEnum};
 
-use super::{azure, duration};
+use super::azure::Resolved;
+use super::{azure, duration, sources};
 
 /// Address of the broker, and login: from the command line, or from the variables of Azure IoT
 /// Operations.
@@ -38,8 +39,10 @@ impl FromArgMatches for Connection {
                 );
                 clap::Error::raw(ErrorKind::ValueValidation, text)
             };
-            if let Some(url) = azure::resolve(&mut login).map_err(invalid)? {
+            if let Some(resolved) = azure::resolve(&mut login).map_err(invalid)? {
+                let Resolved { url, sources } = resolved;
                 broker = vec![url];
+                sources::record(sources);
             }
         }
         Ok(Self { broker, login })
@@ -81,7 +84,7 @@ pub(crate) struct Login {
     /// MQTT client id
     ///
     /// Default: a new one for each run; for `serve --broker`, `statestore`. Environment:
-    /// `STATESTORE_CLIENT_ID`.
+    /// `STATESTORE_CLIENT_ID`. The client id in `AIO_MQTT_CLIENT_ID` gets a random suffix.
     #[arg(
         long,
         env = "STATESTORE_CLIENT_ID",
@@ -174,24 +177,11 @@ pub(crate) struct Login {
     /// Keep-alive interval, from a variable of Azure IoT Operations.
     #[arg(skip)]
     pub(crate) keep_alive: Option<Duration>,
-    /// Options whose values are from variables of Azure IoT Operations, with their variables.
-    #[arg(skip)]
-    pub(crate) variables: Vec<(&'static str, &'static str)>,
 }
 
-impl Login {
-    /// The name of an option in an error message, or of the variable that its value is from.
-    pub(crate) fn source(&self, option: &str) -> String {
-        let variable = self.variables.iter().find(|(name, _)| *name == option);
-        variable.map_or_else(|| format!("--{option}"), |(_, variable)| (*variable).to_owned())
-    }
-}
-
-/// Options of every command that sends requests.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Common {
-    #[command(flatten)]
-    pub(crate) connection: Connection,
+/// Time limit of a command.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct TimeLimit {
     /// Time limit of the connection and of each response
     ///
     /// A number with a unit, for example 500ms or 3s.
@@ -207,6 +197,11 @@ pub(crate) struct Common {
         help_heading = "Connection"
     )]
     pub(crate) timeout: Duration,
+}
+
+/// Format of the output of a command.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub(crate) struct Format {
     /// Output format
     ///
     /// Environment: `STATESTORE_OUTPUT`.
@@ -220,6 +215,17 @@ pub(crate) struct Common {
         help_heading = "Output"
     )]
     pub(crate) output: Output,
+}
+
+/// Options of every command that sends requests.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Common {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    #[command(flatten)]
+    pub(crate) time_limit: TimeLimit,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

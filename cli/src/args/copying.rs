@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Common, Login, Output, duration};
+use super::{Common, Format, Login, TimeLimit, duration};
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -40,32 +40,10 @@ pub(crate) struct Mirror {
     pub(crate) login: Login,
     #[command(flatten)]
     pub(crate) to_login: TargetLogin,
-    /// Time limit of the first connection and of each response
-    ///
-    /// Environment: `STATESTORE_TIMEOUT`.
-    #[arg(
-        long,
-        env = "STATESTORE_TIMEOUT",
-        hide_env = true,
-        default_value = "10s",
-        value_parser = duration,
-        value_name = "TIME",
-        help_heading = "Connection"
-    )]
-    pub(crate) timeout: Duration,
-    /// Output format
-    ///
-    /// Environment: `STATESTORE_OUTPUT`.
-    #[arg(
-        long,
-        env = "STATESTORE_OUTPUT",
-        hide_env = true,
-        value_enum,
-        default_value_t,
-        value_name = "FORMAT",
-        help_heading = "Output"
-    )]
-    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) time_limit: TimeLimit,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 /// Login at the target of a mirror.
@@ -113,7 +91,6 @@ impl TargetLogin {
             tls_key: self.to_tls_key.clone(),
             tls_key_password_file: None,
             keep_alive: None,
-            variables: Vec::new(),
         }
     }
 }

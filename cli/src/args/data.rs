@@ -1,9 +1,8 @@
 //! Arguments of `data`.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use super::{Common, Connection, Login, Output, duration};
+use super::{Common, Connection, Format, Login, TimeLimit};
 
 #[derive(Debug, clap::Subcommand)]
 #[command(
@@ -149,29 +148,18 @@ pub(crate) struct RunningStore {
     pub(crate) broker: Vec<String>,
     #[command(flatten)]
     login: Login,
-    /// Time limit of the connection and of each response
-    ///
-    /// Environment: `STATESTORE_TIMEOUT`.
-    #[arg(
-        long,
-        env = "STATESTORE_TIMEOUT",
-        hide_env = true,
-        default_value = "10s",
-        value_parser = duration,
-        value_name = "TIME",
-        help_heading = "Connection"
-    )]
-    timeout: Duration,
+    #[command(flatten)]
+    time_limit: TimeLimit,
 }
 
 impl RunningStore {
     /// The options of requests, if a broker is given.
     pub(crate) fn common(&self) -> Option<Common> {
-        let Self { broker, login, timeout } = self;
+        let Self { broker, login, time_limit } = self;
         if broker.is_empty() {
             return None;
         }
         let connection = Connection { broker: broker.clone(), login: login.clone() };
-        Some(Common { connection, timeout: *timeout, output: Output::Text })
+        Some(Common { connection, time_limit: *time_limit, format: Format::default() })
     }
 }

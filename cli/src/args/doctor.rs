@@ -1,10 +1,9 @@
 //! Options of `doctor`.
 
-use std::time::Duration;
-
-use super::{Connection, Output, duration};
+use super::{Connection, Format, TimeLimit};
 
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("timeout", |timeout| timeout.default_value("3s")))]
 #[command(after_long_help = "\
 Exit codes: 0 no problem, 1 warnings only, 2 the operator must change something, 3 no response. The
 first problem decides.
@@ -15,19 +14,8 @@ any client on this machine would.")]
 pub(crate) struct Doctor {
     #[command(flatten)]
     pub(crate) connection: Connection,
-    /// Time limit for each response, for example 500ms
-    ///
-    /// Environment: `STATESTORE_TIMEOUT`.
-    #[arg(
-        long,
-        env = "STATESTORE_TIMEOUT",
-        hide_env = true,
-        default_value = "3s",
-        value_parser = duration,
-        value_name = "TIME",
-        help_heading = "Connection"
-    )]
-    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) time_limit: TimeLimit,
     /// Do not write; skips the checks of clocks and notifications
     #[arg(long)]
     pub(crate) read_only: bool,
@@ -36,17 +24,6 @@ pub(crate) struct Doctor {
     /// A random number follows. For clients that may write certain keys only.
     #[arg(long, default_value = "statestore-doctor-", value_name = "TEXT")]
     pub(crate) key_prefix: String,
-    /// Output format
-    ///
-    /// Environment: `STATESTORE_OUTPUT`.
-    #[arg(
-        long,
-        env = "STATESTORE_OUTPUT",
-        hide_env = true,
-        value_enum,
-        default_value_t,
-        value_name = "FORMAT",
-        help_heading = "Output"
-    )]
-    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::Output;
+use super::Format;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -29,7 +29,6 @@ pub(crate) struct Replay {
     /// They contain the first bytes of values.
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub(crate) differences: usize,
-    /// Output format
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
-    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }

@@ -6,7 +6,7 @@ With --metrics-url, prints whether requests reach the store. With --etcd, prints
 and which stores are on standby. Without both options, the URL is http://127.0.0.1:9464.
 
 --ready and --alive are for health checks. They send one request to the metrics listener and print
-the response. They need no login, write no key, and ignore --etcd.
+the response. They need no login, write no key, and ignore --etcd and --output.
 
 Exit codes: 0 ready, and a store leads; 1 not ready, for example a standby, or no store leads;
 2 bad input; 3 no response within 3 seconds.")]
@@ -28,19 +28,6 @@ pub(crate) struct Status {
     #[cfg(not(feature = "etcd"))]
     #[command(flatten)]
     pub(crate) etcd: super::Etcd,
-    /// Output format
-    ///
-    /// Ignored with --ready and --alive.
-    ///
-    /// Environment: `STATESTORE_OUTPUT`.
-    #[arg(
-        long,
-        env = "STATESTORE_OUTPUT",
-        hide_env = true,
-        value_enum,
-        default_value_t,
-        value_name = "FORMAT",
-        help_heading = "Output"
-    )]
-    pub(crate) output: super::Output,
+    #[command(flatten)]
+    pub(crate) format: super::Format,
 }

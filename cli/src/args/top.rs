@@ -1,7 +1,6 @@
 //! Options of `top`.
 
-use super::{Connection, duration};
-use std::time::Duration;
+use super::{Connection, TimeLimit};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -26,19 +25,8 @@ pub(crate) struct Top {
     /// Pattern of the listed keys, see `statestore keys`
     #[arg(default_value = "*")]
     pub(crate) pattern: String,
-    /// Time limit of each response, for example 500ms
-    ///
-    /// Environment: `STATESTORE_TIMEOUT`.
-    #[arg(
-        long,
-        env = "STATESTORE_TIMEOUT",
-        hide_env = true,
-        default_value = "10s",
-        value_parser = duration,
-        value_name = "TIME",
-        help_heading = "Connection"
-    )]
-    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) time_limit: TimeLimit,
     /// Metrics listener of the store, http://HOST:PORT
     ///
     /// Environment: `STATESTORE_METRICS_URL`.

@@ -1,9 +1,8 @@
 //! Options of `export` and `import`.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use super::{Common, Connection, Output, duration};
+use super::{Common, Connection, Format, TimeLimit};
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -25,26 +24,15 @@ pub(crate) struct Export {
     pub(crate) file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) connection: Connection,
-    /// Time limit of the connection and of each response
-    ///
-    /// Environment: `STATESTORE_TIMEOUT`.
-    #[arg(
-        long,
-        env = "STATESTORE_TIMEOUT",
-        hide_env = true,
-        default_value = "10s",
-        value_parser = duration,
-        value_name = "TIME",
-        help_heading = "Connection"
-    )]
-    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) time_limit: TimeLimit,
 }
 
 impl Export {
     /// The options of requests.
     pub(crate) fn common(&self) -> Common {
-        let (connection, timeout) = (self.connection.clone(), self.timeout);
-        Common { connection, timeout, output: Output::Text }
+        let (connection, time_limit) = (self.connection.clone(), self.time_limit);
+        Common { connection, time_limit, format: Format::default() }
     }
 }
 

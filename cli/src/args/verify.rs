@@ -1,19 +1,18 @@
 //! Options of `verify`.
 
-use std::time::Duration;
-
 use clap::ValueEnum;
 
-use super::{Connection, duration};
+use super::{Connection, TimeLimit};
 
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("timeout", |timeout| timeout.default_value("5s")))]
 #[command(after_long_help = "\
 Each rule passes, fails or differs. A finding includes the request and its reply. The source of a
 rule is the public specification, the wire (what deployed clients need), or a choice where both are
 silent. A store differs if it does something else that is legal. A store with an external broker
 cannot implement every rule, so it differs there.
 
-`verify` sends some hundred requests, one after the other. It sets keys below one prefix,
+`verify` sends about 900 requests, one after the other. It sets keys below one prefix,
 statestore-verify- and eight digits (with --user NAME, after NAME-), and deletes them at the end,
 also after SIGINT, SIGTERM and SIGHUP. It changes no other key. Client ids begin with --client-id,
 for example ID-a and ID-b.
@@ -42,21 +41,8 @@ pub(crate) struct Verify {
     pub(crate) thorough: bool,
     #[command(flatten)]
     pub(crate) connection: Connection,
-    /// Time limit of each response or notification
-    ///
-    /// A number with a unit, for example 500ms or 3s.
-    ///
-    /// Environment: `STATESTORE_TIMEOUT`.
-    #[arg(
-        long,
-        env = "STATESTORE_TIMEOUT",
-        hide_env = true,
-        default_value = "5s",
-        value_parser = duration,
-        value_name = "TIME",
-        help_heading = "Connection"
-    )]
-    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) time_limit: TimeLimit,
     /// Output format
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
     pub(crate) output: ReportFormat,

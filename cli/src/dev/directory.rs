@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use ring::digest::{SHA256, digest};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
-use rustix::process::geteuid;
+use rustix::process::{Pid, geteuid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::escape::path_on_one_line;
@@ -73,6 +73,25 @@ pub(super) struct Validity {
     pub(super) authority: String,
 }
 
+impl Made {
+    /// Reads a file of the list. `None` if it does not exist.
+    fn read(&self, path: &Path, name: &str) -> Result<Option<String>, Failure> {
+        let text = match name.ends_with(".key") {
+            true => read_private(path)?,
+            false => read_text(path)?,
+        };
+        let Some(text) = text else { return Ok(None) };
+        if self.files.get(name).is_some_and(|made| made.contains(&digest_of(&text))) {
+            return Ok(Some(text));
+        }
+        Err(Failure::bad_input(format_args!(
+            "{}: another program wrote or changed it, so it is neither used nor overwritten; move \
+             it to another directory, or use --dir with a new directory",
+            path_on_one_line(path)
+        )))
+    }
+}
+
 impl Directory {
     /// Opens or creates a directory, and locks it.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
@@ -82,23 +101,9 @@ impl Directory {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(cannot_write(&shown, &error)),
         }
-        let path = fs::canonicalize(path).map_err(|error| cannot_write(&shown, &error))?;
-        let metadata = fs::metadata(&path).map_err(|error| cannot_write(&shown, &error))?;
-        if !metadata.is_dir() {
-            return Err(Failure::bad_input(format_args!(
-                "--dir {shown}: it is a file; use another name"
-            )));
-        }
-        if metadata.uid() != geteuid().as_raw() {
-            return Err(Failure::bad_input(format_args!(
-                "--dir {shown}: it belongs to another user, who could read the keys; use another \
-                 directory"
-            )));
-        }
+        let path = own_directory(path)?;
         let marker = open_marker(&path)?;
-        let mut text = Vec::new();
-        let read = (&marker).take(MARKER_BYTES_MAX + 1).read_to_end(&mut text);
-        read.map_err(|error| cannot_write(&shown, &error))?;
+        let text = read_marker(&path, &marker)?;
         if flock(&marker, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return Err(Failure::Unreachable(format!(
                 "--dir {shown}: another `statestore dev` uses it (process {}); stop that one, or \
@@ -131,22 +136,7 @@ impl Directory {
     /// Reads a file that the command made. `None` if it does not exist. A private key that others
     /// can read is an error.
     pub(super) fn read(&self, name: &str) -> Result<Option<String>, Failure> {
-        let path = self.path(name);
-        let text = match name.ends_with(".key") {
-            true => read_private(&path)?,
-            false => read_text(&path)?,
-        };
-        let Some(text) = text else { return Ok(None) };
-        let is_made =
-            self.made.files.get(name).is_some_and(|made| made.contains(&digest_of(&text)));
-        if is_made {
-            return Ok(Some(text));
-        }
-        Err(Failure::bad_input(format_args!(
-            "{}: another program wrote or changed it, so it is neither used nor overwritten; move \
-             it to another directory, or use --dir with a new directory",
-            path_on_one_line(&path)
-        )))
+        self.made.read(&self.path(name), name)
     }
 
     /// Replaces a file atomically, unless another program wrote or changed it.
@@ -210,38 +200,78 @@ pub(super) fn digest_of(text: &str) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the path of a file in a directory that another `dev` made, without its lock.
-pub(super) fn find(path: &Path, name: &str) -> Result<String, Failure> {
-    let text = match path.join(MARKER).is_file() {
-        true => read_private(&path.join(name))?,
-        false => None,
-    };
-    text.ok_or_else(|| {
+/// A file in the directory of another `dev`.
+pub(super) struct Found {
+    pub(super) text: String,
+    /// Set if that `dev` runs.
+    pub(super) is_running: bool,
+}
+
+/// Reads a file in a directory that another `dev` made, without its lock.
+pub(super) fn find(path: &Path, name: &str) -> Result<Found, Failure> {
+    let shown = path_on_one_line(path);
+    let absent = || {
         Failure::bad_input(format_args!(
-            "--dir {}: no `statestore dev` has run there; start one, or name its directory",
-            path_on_one_line(path)
+            "--dir {shown}: no `statestore dev` has run there; start one, or name its directory"
         ))
-    })
+    };
+    if !path.is_dir() {
+        return Err(absent());
+    }
+    let path = own_directory(path)?;
+    let marker = open_made_marker(&path, OpenOptions::new().read(true))?.ok_or_else(absent)?;
+    let process = read_marker(&path, &marker)?;
+    let text = read_made(&path)?.read(&path.join(name), name)?.ok_or_else(absent)?;
+    Ok(Found { text, is_running: is_running(&process) })
+}
+
+/// Returns whether the process of a marker runs. Another process may have its number now.
+fn is_running(marker: &[u8]) -> bool {
+    let text = std::str::from_utf8(marker.trim_ascii()).ok();
+    let number: Option<i32> = text.and_then(|text| text.parse().ok());
+    let process = number.filter(|number| *number > 0).and_then(Pid::from_raw);
+    process.is_some_and(|process| matches!(test_kill_process(process), Ok(()) | Err(Errno::PERM)))
+}
+
+/// Returns the absolute path of a directory of this user. Other users could replace a directory
+/// behind their own link.
+fn own_directory(path: &Path) -> Result<PathBuf, Failure> {
+    let shown = path_on_one_line(path);
+    let failed = |error| cannot_write(&shown, &error);
+    // Without a slash at the end, by which the link itself would be followed.
+    let link: PathBuf = path.components().collect();
+    let link = fs::symlink_metadata(link).map_err(failed)?;
+    if link.is_symlink() && link.uid() != geteuid().as_raw() {
+        return Err(Failure::bad_input(format_args!(
+            "--dir {shown}: it is a symbolic link of another user, who could replace the directory; \
+             use another directory"
+        )));
+    }
+    let path = fs::canonicalize(path).map_err(failed)?;
+    let metadata = fs::metadata(&path).map_err(failed)?;
+    if !metadata.is_dir() {
+        return Err(Failure::bad_input(format_args!(
+            "--dir {shown}: it is a file; use another name"
+        )));
+    }
+    if metadata.uid() != geteuid().as_raw() {
+        return Err(Failure::bad_input(format_args!(
+            "--dir {shown}: it belongs to another user, who could read the keys; use another \
+             directory"
+        )));
+    }
+    Ok(path)
 }
 
 /// Opens the marker. Creates it if the directory is empty.
 fn open_marker(path: &Path) -> Result<File, Failure> {
-    let marker = path.join(MARKER);
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(PRIVATE_FILE);
-    options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
-    let shown = path_on_one_line(path);
-    match options.open(&marker) {
-        Ok(file) => {
-            check_marker(&marker, &file)?;
-            return Ok(file);
-        }
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
-            return Err(not_made(&marker, "it is a symbolic link"));
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(cannot_write(&path_on_one_line(&marker), &error)),
+    if let Some(marker) = open_made_marker(path, &mut options)? {
+        return Ok(marker);
     }
+    let marker = path.join(MARKER);
+    let shown = path_on_one_line(path);
     let mut entries = fs::read_dir(path).map_err(|error| cannot_write(&shown, &error))?;
     if let Some(entry) = entries.next() {
         let entry = entry.map_err(|error| cannot_write(&shown, &error))?;
@@ -252,6 +282,36 @@ fn open_marker(path: &Path) -> Result<File, Failure> {
         )));
     }
     options.create_new(true).open(&marker).map_err(|error| cannot_write(&shown, &error))
+}
+
+/// Opens the marker of a directory that `dev` made. `None` if it does not exist. Other users must
+/// not be able to add files to the directory.
+fn open_made_marker(path: &Path, options: &mut OpenOptions) -> Result<Option<File>, Failure> {
+    let marker = path.join(MARKER);
+    let failed = |error| cannot_write(&path_on_one_line(&marker), &error);
+    options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
+    let file = match options.open(&marker) {
+        Ok(file) => file,
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
+            return Err(not_made(&marker, "it is a symbolic link"));
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    check_marker(&marker, &file)?;
+    let metadata = fs::metadata(path).map_err(failed)?;
+    if metadata.mode() & 0o022 != 0 {
+        return Err(not_made(path, "other users can write to it"));
+    }
+    Ok(Some(file))
+}
+
+/// Reads the marker, and one byte more than it may have.
+fn read_marker(path: &Path, marker: &File) -> Result<Vec<u8>, Failure> {
+    let mut text = Vec::new();
+    let read = marker.take(MARKER_BYTES_MAX + 1).read_to_end(&mut text);
+    read.map_err(|error| cannot_write(&path_on_one_line(path), &error))?;
+    Ok(text)
 }
 
 /// Refuses a marker by which another file of this user would be overwritten.
@@ -306,7 +366,7 @@ fn read_private(path: &Path) -> Result<Option<String>, Failure> {
     read_all(path, file).map(Some)
 }
 
-/// Opens a regular file. A named pipe must not block.
+/// Opens a regular file of this user. A named pipe must not block.
 fn open_regular(path: &Path) -> Result<Option<(File, Metadata)>, Failure> {
     let failed = |error| Failure::path(path_on_one_line(path), &error);
     let flags = OFlags::NONBLOCK.bits().cast_signed();
@@ -316,10 +376,13 @@ fn open_regular(path: &Path) -> Result<Option<(File, Metadata)>, Failure> {
         Err(error) => return Err(failed(error)),
     };
     let metadata = file.metadata().map_err(failed)?;
-    match metadata.is_file() {
-        true => Ok(Some((file, metadata))),
-        false => Err(not_made(path, "it is not a regular file")),
+    if !metadata.is_file() {
+        return Err(not_made(path, "it is not a regular file"));
     }
+    if metadata.uid() != geteuid().as_raw() {
+        return Err(not_made(path, "it belongs to another user"));
+    }
+    Ok(Some((file, metadata)))
 }
 
 fn read_all(path: &Path, file: File) -> Result<String, Failure> {

@@ -6,10 +6,11 @@ use serde_json::{Map, Value, json};
 
 use crate::args::{DevEnv, DevFormat, DevLogin};
 use crate::dev::certificates::{AUTHORITY, CLIENT};
-use crate::dev::directory::{Directory, find};
+use crate::dev::directory::{Directory, Found, find};
 use crate::dev::tokens::TOKEN;
 use crate::escape::path_on_one_line;
 use crate::failure::Failure;
+use crate::output::notice;
 
 /// Client id of the SDK repository's `.env`.
 pub(super) const CLIENT_ID: (&str, &str) = ("AIO_MQTT_CLIENT_ID", "sdk-sample-app");
@@ -99,7 +100,7 @@ pub(super) fn write(endpoint: &Endpoint, directory: &mut Directory) -> Result<()
 /// Returns the text of `dev env`.
 pub(super) fn print(args: &DevEnv) -> Result<String, Failure> {
     let path = &args.directory.dir;
-    let text = find(path, "env.json")?;
+    let Found { text, is_running } = find(path, "env.json")?;
     let invalid = || {
         Failure::bad_input(format_args!(
             "{}: not the file that `statestore dev` wrote; start it again",
@@ -115,6 +116,13 @@ pub(super) fn print(args: &DevEnv) -> Result<String, Failure> {
         )));
     };
     let variables = variables.as_object().ok_or_else(invalid)?;
+    if !is_running {
+        notice(format_args!(
+            "--dir {}: its `statestore dev` has stopped, so no broker has this address; start it \
+             again",
+            path_on_one_line(path)
+        ));
+    }
     if args.format == DevFormat::Json {
         return Ok(format!("{:#}\n", Value::Object(variables.clone())));
     }

@@ -9,7 +9,11 @@ use statestore_testkit::credentials::Certificates;
 use crate::deployment::{Deployment, Mode, in_each_mode, test_name};
 use crate::process::{Running, run, run_with_input, statestore};
 
-in_each_mode!(azure_variables_connect_unless_a_broker_is_given, azure_mistakes_name_the_variable);
+in_each_mode!(
+    azure_variables_connect_unless_a_broker_is_given,
+    azure_mistakes_name_the_variable,
+    command_does_not_take_over_the_connection_of_the_application,
+);
 
 /// A command with the address of a place in variables of Azure.
 fn command(here: &Deployment, words: &[&str]) -> Command {
@@ -70,6 +74,47 @@ fn azure_mistakes_name_the_variable(mode: Mode) {
     assert!(tls.status.code() == Some(2) && text.contains("AIO_TLS_CA_FILE: /nowhere"), "{text}");
 }
 
+fn command_does_not_take_over_the_connection_of_the_application(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
+    run(&mut command(&here, &["set", "k", "1"])).version();
+    // The application, with its client id.
+    let mut watch = here.command(&["watch", "k", "--count", "2", "--client-id", "app"]);
+    let application = Running::start(&mut watch);
+    assert_eq!(application.line(), "1");
+    let with_id = |words: &[&str]| {
+        let mut command = command(&here, words);
+        command.env("AIO_MQTT_CLIENT_ID", "app");
+        command
+    };
+    for _ in 0..2 {
+        run(&mut with_id(&["get", "k"])).is(0, "1");
+    }
+    run(&mut with_id(&["set", "k", "2"])).version();
+    assert_eq!(application.line(), "2");
+    let ended = application.end();
+    assert!(ended.code == Some(0) && !ended.err.contains("gap"), "{ended:?}");
+}
+
+#[test]
+fn connection_errors_name_the_variables() {
+    let nowhere = |variables: &[(&str, &str)]| {
+        let mut get = statestore();
+        get.args(["get", "k", "--timeout", "200ms"]).env("AIO_BROKER_HOSTNAME", "127.0.0.1");
+        run(get.env("AIO_BROKER_TCP_PORT", "1").envs(variables.iter().copied()))
+    };
+    let plain = nowhere(&[("AIO_MQTT_USE_TLS", "false")]);
+    plain.fails(3, &["check AIO_BROKER_HOSTNAME, AIO_BROKER_TCP_PORT and AIO_MQTT_USE_TLS"]);
+    assert!(!plain.err.contains("--broker"), "{plain:?}");
+    let mut doctor = statestore();
+    doctor.args(["doctor", "--timeout", "200ms"]).env("AIO_BROKER_HOSTNAME", "127.0.0.1");
+    let ended = run(doctor.env("AIO_BROKER_TCP_PORT", "1").env("AIO_MQTT_USE_TLS", "false"));
+    assert!(ended.err.contains("--broker by AIO_BROKER_HOSTNAME"), "{ended:?}");
+    // An option has precedence.
+    let mut get = statestore();
+    get.args(["get", "k", "--timeout", "200ms", "--broker", "mqtt://127.0.0.1:1"]);
+    run(get.env("AIO_BROKER_HOSTNAME", "elsewhere")).fails(3, &["check --broker"]);
+}
+
 fn temporary(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("statestore-azure-{}-{name}", std::process::id()))
 }
@@ -101,7 +146,8 @@ fn login_is_replaced_as_a_whole() {
         let other = run(with_option.env("AIO_MQTT_CLIENT_ID", variable));
         let (good, bad) = if is_variable { (ended, other) } else { (other, ended) };
         good.is(0, "v");
-        bad.fails(2, &["--client-id"]);
+        let source = if is_variable { "--client-id" } else { "AIO_MQTT_CLIENT_ID" };
+        bad.fails(2, &[&format!("leave out {source}, ")]);
     }
     let _ = fs::remove_file(users);
     let _ = fs::remove_file(password);

@@ -348,7 +348,7 @@ fn invalid_line_is_rejected_with_its_number() {
             0,
             "key 2 of the dump has no version",
         ),
-        (vec![&counted, good, good], 0, "3 keys follow, and there are 2"),
+        (vec![&counted, good, good], 0, "the number 3, but 2 keys follow"),
     ] {
         let ended = run_with_input_that_may_not_be_read(&dir, lines.join("\n").as_bytes());
         ended.fails(2, &[what]);
@@ -357,7 +357,8 @@ fn invalid_line_is_rejected_with_its_number() {
         assert!(!ended.err.contains("secret"), "{}", ended.err);
         assert_eq!(scratch.names(), [""; 0], "{what}");
     }
-    run(data("restore", &dir).arg(scratch.path("nowhere"))).fails(2, &["nowhere", "name a dump"]);
+    run(data("restore", &dir).arg(scratch.path("nowhere")))
+        .fails(2, &["nowhere", "name a dump or an export"]);
 
     let dangling = scratch.path("dangling");
     std::os::unix::fs::symlink(scratch.path("nowhere"), &dangling).unwrap();

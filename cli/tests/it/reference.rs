@@ -9,8 +9,9 @@ use crate::process::statestore;
 const INTRODUCTION: &str = "\
 # Commands
 
-The help of each command, as `statestore COMMAND --help` prints it. [Configuration](configuration.md)
-lists the options of `serve`. The last section has options that several commands share.
+The help of each command, as `statestore COMMAND --help` prints it.
+[Configuration](configuration.md) lists the options of `serve`. The last section has options that
+several commands share.
 ";
 
 /// A section that this many commands contain is printed once, at the end.

@@ -81,18 +81,23 @@ fn interrupted_import_names_the_key_to_continue_with(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     let broken = input(&["a", "b"]) + "{\"key\":\"c\"}\n";
     let ended = here.run_with_input(&["import"], broken.as_bytes());
-    ended.fails(2, &["line 4", "value", "continue with --skip 0"]);
+    ended.fails(2, &["line 4", "value", "correct that line; 0 keys were set; run it again"]);
+    assert!(!ended.err.contains("dump"), "{ended:?}");
+    // The keys before the line that were skipped are not counted again.
+    let ended = here.run_with_input(&["import", "--skip", "2"], broken.as_bytes());
+    ended.fails(2, &["line 4", "0 keys were set; continue with --skip 2"]);
     let ended = here.run_with_input(&["import", "--skip", "1"], input(&["c", "d"]).as_bytes());
     ended.is(0, "set 1, not applied 0, expired 0, refused 0\n");
     here.run(&["get", "c"]).is(1, "");
     here.run(&["get", "d"]).is(0, "v");
-    here.run_with_input(&["import", "--skip", "3"], input(&["c", "d"]).as_bytes())
-        .fails(2, &["--skip 3: the file has 2 keys"]);
+    let ended = here.run_with_input(&["import", "--skip", "3"], input(&["c", "d"]).as_bytes());
+    ended.fails(2, &["--skip 3: the file has 2 keys"]);
+    assert!(!ended.err.contains("continue"), "{ended:?}");
     let mut nowhere =
         here.command(&["import", "--broker", "mqtt://127.0.0.1:1", "--timeout=200ms"]);
     let file = temporary(mode, "two.jsonl");
     fs::write(&file, input(&["e", "f"])).expect("a file");
-    run(nowhere.arg(&file)).fails(3, &["--broker", "0 keys were set; continue with --skip 0"]);
+    run(nowhere.arg(&file)).fails(3, &["--broker", "0 keys were set; run it again"]);
     here.run(&["import", "/nowhere"]).fails(2, &["/nowhere"]);
     let _ = fs::remove_file(file);
 }

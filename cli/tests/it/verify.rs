@@ -55,6 +55,21 @@ fn store_passes_all_rules(mode: Mode) {
     here.run(&["keys", "*"]).is(0, "another\n");
 }
 
+#[test]
+fn documentation_has_the_number_of_requests() {
+    let Some(here) = Mode::Embedded.start(&[]) else { return };
+    let lines = objects(here.run(&["verify", "--output", "json"]).text());
+    let requests = lines.last().and_then(|last| last["summary"]["requests"].as_u64());
+    let requests = requests.expect("a number");
+    let help = run(statestore().args(["verify", "--help"]));
+    for text in [help.text(), include_str!("../../../docs/compatibility.md")] {
+        let (_, number) = text.split_once("sends about ").expect("a number of requests");
+        let number = number.split(' ').next().and_then(|number| number.parse::<u64>().ok());
+        let number = number.expect("a number of requests");
+        assert!(number.abs_diff(requests) <= 50, "{number} are documented, {requests} were sent");
+    }
+}
+
 fn section_and_case_can_be_selected(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     let ended = here.run(&["verify", "--rule", "order", "--rule", "value/vdel"]);

@@ -32,11 +32,11 @@ pub enum TlsProblem {
     OutsideValidity(String),
     /// The broker's certificate is invalid for another reason.
     InvalidCertificate(String),
-    /// The broker requires a client certificate, and this client has none.
+    /// The broker requires a client certificate, and this client does not have one.
     ClientCertificateRequired,
     /// The broker rejected the certificate of this client; with the reason.
     ClientCertificateRejected(String),
-    /// The broker and this client have no TLS version or cipher in common.
+    /// The broker and this client do not share a TLS version or cipher.
     Incompatible(String),
 }
 
@@ -109,10 +109,7 @@ impl fmt::Display for TlsProblem {
                 write!(f, "the broker rejected the certificate of this client: {why}")
             }
             Self::Incompatible(why) => {
-                write!(
-                    f,
-                    "the broker and this client have no TLS version or cipher in common: {why}"
-                )
+                write!(f, "the broker and this client do not share a TLS version or cipher: {why}")
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::reason::Reason;
 /// Whose turn it is in an exchange of AUTH packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exchange {
-    /// There is no exchange.
+    /// No exchange is in progress.
     None,
     Client,
     Server,
@@ -77,7 +77,7 @@ impl Session {
         let properties = Properties::from_validated(&self.scratch, 0);
         let packet = Packet::Auth(Notice { reason, properties });
         let size = packet.encoded_len().map_err(SendError::Unwritable)?;
-        // Before the CONNACK there is no limit that the client knows.
+        // Before the CONNACK the client does not know a limit.
         let limit = self.server.as_ref().map_or(usize::MAX, super::Server::packet_limit);
         if size > limit {
             return Err(SendError::TooLarge { size, limit });

@@ -195,7 +195,7 @@ impl core::error::Error for Violation {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
-    /// There is no connection, or it is not established or already ending.
+    /// No connection exists, or it is not established or already ending.
     NotConnected,
     /// A queue is full. Its space is freed by acknowledgements or by writing output.
     Full,
@@ -221,7 +221,7 @@ pub enum SendError {
     SubscriptionIdsUnsupported,
     /// The topic name is empty or contains a wildcard or NUL.
     InvalidTopic,
-    /// A topic filter is malformed, or the request has none.
+    /// A topic filter is malformed, or the request does not contain one.
     InvalidFilter,
     /// The packet cannot have one of the properties.
     InvalidProperties(Malformed),

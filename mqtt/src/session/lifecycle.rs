@@ -24,7 +24,7 @@ const DISCONNECT_SIZE: u32 = 4;
 /// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// There is no stream.
+    /// No stream is open.
     Disconnected,
     /// CONNECT was written, CONNACK has not arrived.
     Connecting,

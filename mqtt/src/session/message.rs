@@ -43,7 +43,7 @@ pub struct Delivery {
 }
 
 impl Message {
-    /// `publish` was read from `packet`; `alias` is the topic name if the packet has none.
+    /// `publish` was read from `packet`; `alias` is the topic name if the packet lacks it.
     pub(super) fn new(packet: &Bytes, publish: &Publish<'_>, alias: Option<Bytes>) -> Self {
         let range = |part: &[u8]| {
             // `part` lies in `packet`, so the difference of the addresses is its offset.

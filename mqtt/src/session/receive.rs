@@ -107,10 +107,10 @@ impl Session {
     /// Discards a PUBLISH with invalid properties, after acknowledging it at QoS 1 and 2.
     ///
     /// Some servers forward properties of other clients without validating them. If such a message
-    /// ended the connection, any of those clients could end it repeatedly, since the server redelivers the
-    /// message. A PUBLISH with a topic alias and an empty topic still ends the connection, and an
-    /// alias that the discarded PUBLISH sets is lost. So do not offer topic aliases to a server
-    /// that forwards such properties.
+    /// ended the connection, any of those clients could end it repeatedly, since the server
+    /// redelivers the message. A PUBLISH with a topic alias and an empty topic still ends the
+    /// connection, and an alias that the discarded PUBLISH sets is lost. So do not offer topic
+    /// aliases to a server that forwards such properties.
     fn reject_publish(&mut self, packet: &Bytes, error: Malformed) -> Result<(), Error> {
         let Some((qos, id)) = read_qos_and_id(packet) else {
             return Err(Error::Malformed(error));
@@ -156,7 +156,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sets or resolves the topic alias of a PUBLISH. Returns the topic if the packet has none.
+    /// Sets or resolves the topic alias of a PUBLISH. Returns the topic if the packet lacks it.
     fn resolve_alias(&mut self, publish: &Publish<'_>) -> Result<Option<Bytes>, Error> {
         if !publish.properties.has(id::TOPIC_ALIAS) {
             return Ok(None);

@@ -68,7 +68,7 @@ pub enum ArchiveError {
         reason: String,
     },
     /// The dump cannot be read.
-    #[error("{dump} cannot be read: {source}; name a dump")]
+    #[error("{dump} cannot be read: {source}; name a dump or an export")]
     Unreadable {
         /// The dump: a path, or standard input.
         dump: String,
@@ -76,13 +76,13 @@ pub enum ArchiveError {
         source: io::Error,
     },
     /// The dump is empty.
-    #[error("{dump}: the file is empty; name a dump")]
+    #[error("{dump}: the file is empty; name a dump or an export")]
     Empty {
         /// The dump: a path, or standard input.
         dump: String,
     },
     /// A line of the dump is invalid.
-    #[error("{dump}, line {number}: {reason}; correct that line, or dump again")]
+    #[error("{dump}, line {number}: {reason}; correct that line")]
     Line {
         /// The dump: a path, or standard input.
         dump: String,
@@ -117,8 +117,8 @@ pub enum ArchiveError {
     },
     /// The number of keys in the dump differs from the number in its first line.
     #[error(
-        "{dump}: its first line says that {expected} keys follow, and there are {found}: use the \
-         whole dump, or correct that number"
+        "{dump}: its first line contains the number {expected}, but {found} keys follow: use the \
+         whole file, or correct that number"
     )]
     Count {
         /// The dump: a path, or standard input.

@@ -250,12 +250,7 @@ fn poll_read<S: AsyncRead + Unpin>(
         broker.handle_bytes(now, id, bytes);
         match broker.has_yielded(id) {
             // Its packets wait for the turn of the connection.
-            true => Polled {
-                output: Output::Idle,
-                wants_input: broker.wants_input(id),
-                has_yielded: true,
-                awaits_host: false,
-            },
+            true => Polled::new(broker, id, Output::Idle, false),
             false => out.poll_broker(broker, now, id),
         }
     });

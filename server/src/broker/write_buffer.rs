@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use statestore_broker::{ConnectionId, Output};
+use statestore_broker::{Broker, ConnectionId, Output};
 
 /// An empty write buffer with a larger capacity than this is freed.
 const BUFFER_RETAINED_MAX: usize = 4 << 10;
@@ -15,6 +15,23 @@ pub(crate) struct Polled {
     pub(crate) wants_input: bool,
     pub(crate) has_yielded: bool,
     pub(crate) awaits_host: bool,
+}
+
+impl Polled {
+    /// The state of a connection after this output.
+    pub(crate) fn new(
+        broker: &Broker,
+        id: ConnectionId,
+        output: Output,
+        awaits_host: bool,
+    ) -> Self {
+        Self {
+            output,
+            wants_input: broker.wants_input(id),
+            has_yielded: broker.has_yielded(id),
+            awaits_host,
+        }
+    }
 }
 
 /// Bytes to be written to the stream.
@@ -35,7 +52,7 @@ impl WriteBuffer {
     /// leaves together with the response. The store wakes the connection.
     pub(crate) fn poll_broker(
         &mut self,
-        broker: &mut statestore_broker::Broker,
+        broker: &mut Broker,
         now: Duration,
         id: ConnectionId,
     ) -> Polled {
@@ -49,12 +66,7 @@ impl WriteBuffer {
         }
         self.is_flushed &= self.bytes.is_empty();
         self.peak = self.peak.max(self.bytes.len());
-        Polled {
-            output,
-            wants_input: broker.wants_input(id),
-            has_yielded: broker.has_yielded(id),
-            awaits_host,
-        }
+        Polled::new(broker, id, output, awaits_host)
     }
 
     /// Frees the buffer if it is empty and was large.

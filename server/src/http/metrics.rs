@@ -290,19 +290,20 @@ mod tests {
     }
 
     #[test]
-    fn documentation_has_a_row_for_each_metric() {
+    fn documentation_has_an_item_for_each_metric() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
-        let page = std::fs::read_to_string(path).unwrap();
-        let rows = page.lines().filter(|line| line.starts_with("| `statestore_"));
-        let rows: BTreeMap<&str, &str> =
-            rows.filter_map(|row| Some((row.split('`').nth(1)?, row))).collect();
+        // Later lines of an item are indented.
+        let page = std::fs::read_to_string(path).unwrap().replace("\n  ", " ");
+        let items = page.lines().filter(|line| line.starts_with("- `statestore_"));
+        let items: BTreeMap<&str, &str> =
+            items.filter_map(|item| Some((item.split('`').nth(1)?, item))).collect();
         for metric in all() {
             let Metric { name, kind, unit, help, .. } = metric;
-            let expected = format!("| `{name}` | {} | {unit} | {help}", kind.name());
-            let row = rows.get(name).copied().unwrap_or_default();
-            assert!(row.starts_with(&expected), "expected: {expected}\nfound:    {row}");
+            let expected = format!("- `{name}`, {}, {unit}: {help}", kind.name());
+            let item = items.get(name).copied().unwrap_or_default();
+            assert!(item.starts_with(&expected), "expected: {expected}\nfound:    {item}");
             for label in metric.labels {
-                assert!(row.contains(&format!("`{label}`")), "{name}: {label}");
+                assert!(item.contains(&format!("`{label}`")), "{name}: {label}");
             }
         }
     }

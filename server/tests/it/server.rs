@@ -270,3 +270,39 @@ async fn server_warns_before_its_certificate_expires_and_is_not_ready_afterwards
     assert!(ready().await.contains("200 OK"), "a new certificate is in use");
     server.stop().await;
 }
+
+/// The logins of a listener replace those of the configuration.
+#[tokio::test]
+async fn unencrypted_logins_are_reported_for_each_listener() {
+    use statestore_server::{ServiceAccountKeys, ServiceAccounts};
+    use statestore_testkit::credentials::tokens::{AUDIENCE, ISSUER, Issuer, key_set};
+
+    let directory = Directory::new("unencrypted-logins");
+    let users = directory.0.join("users");
+    fs::write(&users, "").unwrap();
+    let keys = ServiceAccountKeys::parse(&key_set(&[&Issuer::p256("k")])).unwrap();
+    let accounts = ServiceAccounts::new(keys, ISSUER, [AUDIENCE]);
+    let public = || Listener::new(([0, 0, 0, 0], 0));
+    let local = || Listener::new(([127, 0, 0, 1], 0));
+    for (listener, with_users, expected) in [
+        (public().service_accounts(accounts.clone()), false, 1),
+        (local().service_accounts(accounts), false, 0),
+        (public().anonymous(), true, 0),
+        (public(), true, 1),
+        (public(), false, 0),
+    ] {
+        let mut config = Config::default();
+        config.listen.allow_anonymous = true;
+        config.login.password_file = with_users.then(|| users.clone());
+        let events = Arc::new(Mutex::new(0));
+        let observed = events.clone();
+        let observe = move |event: &Event| {
+            *observed.lock().unwrap() +=
+                usize::from(matches!(event, Event::LoginWithoutTls { .. }));
+        };
+        let server = Server::builder(config).listener(listener.clone()).on_event(observe);
+        let server = server.start().await.unwrap();
+        assert_eq!(*events.lock().unwrap(), expected, "{listener:?} {with_users}");
+        server.stop().await;
+    }
+}

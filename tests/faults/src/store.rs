@@ -15,14 +15,14 @@ use tokio::time::Instant;
 /// Maximum number of lines that are stored for one process.
 const LINES_MAX: usize = 10_000;
 
-/// Returns the path of `statestore`: from `STATESTORE_BIN`, or built by cargo in the profile of this
-/// program.
+/// Returns the path of `statestore`: from `STATESTORE_BIN`, or built by cargo in the profile of
+/// this program.
 pub(crate) fn program() -> Result<PathBuf, String> {
     path_or_build("STATESTORE_BIN", "statestore", &["--features", "etcd"])
 }
 
-/// Returns the path of `statestore-tools`, which contains the proxy: from `STATESTORE_TOOLS_BIN`, or
-/// built like [`program`].
+/// Returns the path of `statestore-tools`, which contains the proxy: from `STATESTORE_TOOLS_BIN`,
+/// or built like [`program`].
 pub(crate) fn tools() -> Result<PathBuf, String> {
     path_or_build("STATESTORE_TOOLS_BIN", "statestore-tools", &[])
 }

@@ -183,7 +183,7 @@ fn difference(committed: &str, found: &str) -> Vec<String> {
 #[test]
 fn committed_decision_table_equals_the_decisions_of_decide() {
     let (path, found) = (folder().join("decisions.txt"), table());
-    #[expect(clippy::disallowed_methods, reason = "how one asks a test to write its snapshot")]
+    #[expect(clippy::disallowed_methods, reason = "the author of a change requests the update")]
     if std::env::var_os("STATESTORE_BLESS").is_some() {
         std::fs::write(&path, &found).unwrap();
     }

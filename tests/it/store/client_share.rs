@@ -18,9 +18,9 @@ fn quota() -> String {
 
 /// The reply to a request from an unverified client.
 fn unverified(rig: &mut Rig, client: &str, command: &Command<&[u8]>) -> String {
-    let mut ask = rig.ask(client, command);
-    ask.verified = None;
-    rig.all(&ask).1.0
+    let mut request = rig.request(client, command);
+    request.verified = None;
+    rig.all(&request).1.0
 }
 
 /// Keys, bytes, registrations and their bytes.
@@ -139,9 +139,9 @@ fn unverified_client_id_has_no_share() {
 
 /// The reply to a request of a client that belongs to a user.
 fn of_user(rig: &mut Rig, (client, user): (&str, &str), command: &Command<&[u8]>) -> String {
-    let mut ask = rig.ask(client, command);
-    ask.owner = Some(user.into());
-    rig.all(&ask).1.0
+    let mut request = rig.request(client, command);
+    request.owner = Some(user.into());
+    rig.all(&request).1.0
 }
 
 #[test]
@@ -191,8 +191,8 @@ fn restored_value_counts_for_no_client_until_it_is_written() {
     let limits = StoreLimits { keys_max: 4, ..StoreLimits::default() };
     let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
     for key in ["1", "2"] {
-        let ask = rig.ask("a", &set(key, "v"));
-        ask.submit_to(rig.now(), &mut rig.store);
+        let request = rig.request("a", &set(key, "v"));
+        request.submit_to(rig.now(), &mut rig.store);
     }
     let records = rig.store.poll_records().unwrap().records;
     let mut rig = Rig::limited(limits);
@@ -231,8 +231,8 @@ const DAY: u64 = 24 * 60 * 60 * 1_000;
 
 /// Writes a key and acknowledges its notifications with `reason`.
 fn publish(rig: &mut Rig, key: &str, reason: ReasonCode) {
-    let ask = rig.ask("writer", &set(key, "v"));
-    ask.submit_to(rig.now(), &mut rig.store);
+    let request = rig.request("writer", &set(key, "v"));
+    request.submit_to(rig.now(), &mut rig.store);
     while let Some(transmit) = rig.store.poll_transmit() {
         if let Transmit::Publish(publish) = transmit
             && let Some(token) = publish.token

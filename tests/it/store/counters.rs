@@ -12,8 +12,8 @@ use super::{EPOCH, Rig, del, get, set, set_if, vdel, watch};
 
 /// The kind and the outcome of a command.
 fn submit(rig: &mut Rig, command: &Command<&[u8]>) -> (Option<RequestKind>, RequestOutcome) {
-    let ask = rig.ask("c", command);
-    let handled = ask.submit_to(rig.now(), &mut rig.store);
+    let request = rig.request("c", command);
+    let handled = request.submit_to(rig.now(), &mut rig.store);
     assert_eq!(handled.clock_advance, None);
     (handled.kind(), handled.outcome)
 }
@@ -66,7 +66,7 @@ fn refusals_are_counted_by_verb_and_reason() {
     submit(&mut rig, &set("k", "v"));
     let (_, quota) = submit(&mut rig, &set("l", "v"));
     assert_eq!(refusal_of(&quota), Some(Refusal::QuotaExceeded));
-    let mut again = rig.ask("c", &set("k", "w"));
+    let mut again = rig.request("c", &set("k", "w"));
     again.token = Some(format!("{EPOCH}:5:c"));
     again.submit_to(rig.now(), &mut rig.store);
     let repeated = again.submit_to(rig.now(), &mut rig.store);
@@ -76,12 +76,12 @@ fn refusals_are_counted_by_verb_and_reason() {
     );
     let (_, fenced) = submit(&mut rig, &del("k"));
     assert_eq!(refusal_of(&fenced), Some(Refusal::FencingTokenRequired));
-    let mut nonsense = rig.ask("c", &get("k"));
+    let mut nonsense = rig.request("c", &get("k"));
     nonsense.payload = "nonsense".into();
-    let mut hasty = rig.ask("c", &get("k"));
+    let mut hasty = rig.request("c", &get("k"));
     hasty.qos = Qos::AtMostOnce;
-    for (ask, expected) in [(nonsense, Refusal::Syntax), (hasty, Refusal::NotQos1)] {
-        let handled = ask.submit_to(rig.now(), &mut rig.store);
+    for (request, expected) in [(nonsense, Refusal::Syntax), (hasty, Refusal::NotQos1)] {
+        let handled = request.submit_to(rig.now(), &mut rig.store);
         assert_eq!((handled.kind(), refusal(&handled)), (None, Some(expected)));
         assert_eq!(rig.store.counters().malformed().refused_for(expected), 1);
     }
@@ -96,18 +96,18 @@ fn refusals_are_counted_by_verb_and_reason() {
 #[test]
 fn dropped_requests_return_their_reason() {
     let mut rig = Rig::new();
-    let mut nameless = rig.ask("c", &get("k"));
+    let mut nameless = rig.request("c", &get("k"));
     nameless.response_topic = None;
-    let mut forbidden = rig.ask("c", &get("k"));
+    let mut forbidden = rig.request("c", &get("k"));
     forbidden.response_topic = Some("a/#".into());
-    let mut stranger = rig.ask("c", &get("k"));
+    let mut stranger = rig.request("c", &get("k"));
     stranger.topic = "elsewhere".into();
-    for (ask, reason) in [
+    for (request, reason) in [
         (nameless, DropReason::NoResponseTopic),
         (forbidden, DropReason::ForbiddenResponseTopic(TopicError::Wildcard)),
         (stranger, DropReason::NotARequest),
     ] {
-        let handled = ask.submit_to(rig.now(), &mut rig.store);
+        let handled = request.submit_to(rig.now(), &mut rig.store);
         assert_eq!((handled.kind(), handled.outcome), (None, RequestOutcome::Dropped(reason)));
     }
     assert_eq!(rig.store.counters().dropped(), 3);
@@ -121,10 +121,10 @@ fn greatest_clock_skew_includes_refused_requests() {
         (counters.ahead_max_ms, counters.behind_max_ms)
     };
     let mut send = |timestamp: u64, token: Option<u64>, expected: (u64, u64)| {
-        let mut ask = rig.ask("c", &set("k", "v"));
-        ask.timestamp = Some(format!("{timestamp}:0:c"));
-        ask.token = token.map(|token| format!("{token}:0:c"));
-        ask.submit_to(rig.now(), &mut rig.store);
+        let mut request = rig.request("c", &set("k", "v"));
+        request.timestamp = Some(format!("{timestamp}:0:c"));
+        request.token = token.map(|token| format!("{token}:0:c"));
+        request.submit_to(rig.now(), &mut rig.store);
         assert_eq!(skew(&rig), expected, "{timestamp} {token:?}");
     };
     send(EPOCH, None, (0, 0));
@@ -136,10 +136,10 @@ fn greatest_clock_skew_includes_refused_requests() {
     send(EPOCH + 90_000, Some(EPOCH), (90_000, 9));
     assert_eq!(rig.store.counters().refused_for(Refusal::TimestampSkew), 1);
     // Timestamps that the verb ignores do not count.
-    let mut read = rig.ask("c", &get("k"));
+    let mut read = rig.request("c", &get("k"));
     (read.timestamp, read.token) = (Some("1:0:c".into()), Some("99999999999999:0:c".into()));
     read.submit_to(rig.now(), &mut rig.store);
-    let mut removal = rig.ask("c", &del("k"));
+    let mut removal = rig.request("c", &del("k"));
     removal.timestamp = Some("1:0:c".into());
     removal.submit_to(rig.now(), &mut rig.store);
     assert_eq!(skew(&rig), (90_000, 9));
@@ -174,10 +174,10 @@ fn clock_drift_max_may_be_lowered_but_not_raised_above_60_seconds() {
         let config = StoreConfig::new(7).clock_drift_max(drift).expect("at most a minute");
         let mut rig = Rig::with(config);
         let mut send = |ahead: (u64, u64)| {
-            let mut ask = rig.ask("c", &set("k", "v"));
-            ask.timestamp = Some(format!("{}:0:c", EPOCH + ahead.0));
-            ask.token = Some(format!("{}:0:c", EPOCH + ahead.1));
-            let handled = ask.submit_to(rig.now(), &mut rig.store);
+            let mut request = rig.request("c", &set("k", "v"));
+            request.timestamp = Some(format!("{}:0:c", EPOCH + ahead.0));
+            request.token = Some(format!("{}:0:c", EPOCH + ahead.1));
+            let handled = request.submit_to(rig.now(), &mut rig.store);
             (refusal(&handled), handled.outcome == RequestOutcome::Applied)
         };
         assert_eq!(send((furthest + 1, 0)), (Some(Refusal::TimestampSkew), false));
@@ -193,10 +193,10 @@ fn clock_advance_by_a_request_is_returned_and_counted() {
     let mut rig = Rig::new();
     let mut send = |millis: u64, timestamp: u64, token: Option<u64>| {
         rig.millis = millis;
-        let mut ask = rig.ask("c", &set("k", "v"));
-        ask.timestamp = Some(format!("{}:0:c", EPOCH + timestamp));
-        ask.token = token.map(|token| format!("{}:0:c", EPOCH + token));
-        let handled = ask.submit_to(rig.now(), &mut rig.store);
+        let mut request = rig.request("c", &set("k", "v"));
+        request.timestamp = Some(format!("{}:0:c", EPOCH + timestamp));
+        request.token = token.map(|token| format!("{}:0:c", EPOCH + token));
+        let handled = request.submit_to(rig.now(), &mut rig.store);
         handled.clock_advance.map(|ahead| (ahead.by.as_millis(), ahead.is_fence))
     };
     for (millis, timestamp, token, expected) in [
@@ -220,7 +220,7 @@ fn clock_advance_by_a_request_is_returned_and_counted() {
     let counters = rig.store.counters();
     assert_eq!((counters.clock_advances, counters.fence_advances), (4, 2));
     // A read advances nothing, whatever its timestamp.
-    let mut read = rig.ask("c", &get("k"));
+    let mut read = rig.request("c", &get("k"));
     (read.timestamp, read.token) = (Some(format!("{}:0:c", EPOCH + 30_000)), None);
     assert_eq!(read.submit_to(rig.now(), &mut rig.store).clock_advance, None::<ClockAdvance>);
 }

@@ -16,12 +16,12 @@ use super::{OK, Rig, del, error, get, set, set_if, stop, version, watch};
 fn duplicate_gets_the_first_reply_and_has_no_effect() {
     let mut rig = Rig::new();
     rig.answer("a", &watch("k"));
-    let take = rig.ask("c", &set_if("k", "v", Condition::IfAbsent, 0));
+    let take = rig.request("c", &set_if("k", "v", Condition::IfAbsent, 0));
     let (sent, first) = rig.all(&take);
     assert_eq!((sent.len(), &first), (1, &(OK.into(), Some(version(0, 1)))));
     rig.notified(&set("k", "w"));
     assert_eq!(rig.reply(&take), first, "byte for byte, despite the later write");
-    let remove = rig.ask("c", &del("k"));
+    let remove = rig.request("c", &del("k"));
     let (sent, first) = rig.all(&remove);
     assert_eq!((sent.len(), first.0.as_str()), (1, r":1\r\n"));
     rig.notified(&set("k", "x"));
@@ -33,7 +33,7 @@ fn duplicate_gets_the_first_reply_and_has_no_effect() {
 #[test]
 fn redelivered_get_is_executed_again() {
     let mut rig = Rig::new();
-    let read = rig.ask("a", &get("k"));
+    let read = rig.request("a", &get("k"));
     assert_eq!(rig.reply(&read).0, r"$-1\r\n");
     rig.answer("c", &set("k", "v"));
     assert_eq!(rig.reply(&read).0, r"$1\r\nv\r\n");
@@ -44,8 +44,8 @@ fn redelivered_keynotify_reregisters() {
     type End = fn(&mut Rig);
     let gone: End = |rig| rig.store.handle_client_gone(rig.now(), "a");
     let undeliverable: End = |rig| {
-        let ask = rig.ask("w", &set("k", "v"));
-        ask.submit_to(rig.now(), &mut rig.store);
+        let request = rig.request("w", &set("k", "v"));
+        request.submit_to(rig.now(), &mut rig.store);
         let tokens = std::iter::from_fn(|| rig.store.poll_transmit());
         let tokens = tokens.filter_map(|transmit| match transmit {
             Transmit::Publish(publish) => publish.token,
@@ -56,7 +56,7 @@ fn redelivered_keynotify_reregisters() {
     };
     for end in [gone, undeliverable] {
         let mut rig = Rig::new();
-        let start = rig.ask("a", &watch("k"));
+        let start = rig.request("a", &watch("k"));
         assert_eq!(rig.reply(&start).0, OK);
         end(&mut rig);
         let active = rig.store.registrations() - rig.store.silenced_registrations();
@@ -72,11 +72,11 @@ fn redelivered_keynotify_reregisters() {
 #[test]
 fn redelivered_stop_ends_no_registration_requested_after_it() {
     let mut rig = Rig::new();
-    let (start, end) = (rig.ask("a", &watch("k")), rig.ask("a", &stop("k")));
+    let (start, end) = (rig.request("a", &watch("k")), rig.request("a", &stop("k")));
     assert_eq!((rig.reply(&start).0.as_str(), rig.reply(&end).0.as_str()), (OK, OK));
     assert_eq!((rig.reply(&start).0.as_str(), rig.store.registrations()), (OK, 1));
     assert_eq!((rig.reply(&end).0.as_str(), rig.store.registrations()), (OK, 0));
-    let later = rig.ask("a", &watch("k"));
+    let later = rig.request("a", &watch("k"));
     assert_eq!((rig.reply(&later).0.as_str(), rig.store.registrations()), (OK, 1));
     assert_eq!(rig.reply(&end).0, OK);
     assert_eq!(rig.store.registrations(), 1, "a STOP does not end a later registration");
@@ -91,17 +91,17 @@ fn redelivered_stop_ends_no_registration_requested_after_it() {
 fn duplicate_of_a_refused_request_gets_the_same_refusal() {
     let limits = StoreLimits { keys_max: 0, ..StoreLimits::default() };
     let mut rig = Rig::limited(limits);
-    let ask = rig.ask("c", &set("k", "v"));
-    let refused = rig.reply(&ask);
+    let request = rig.request("c", &set("k", "v"));
+    let refused = rig.reply(&request);
     assert_eq!(refused, error("the quota has been exceeded"));
-    assert_eq!((rig.reply(&ask), rig.store.counters().duplicates()), (refused, 1));
+    assert_eq!((rig.reply(&request), rig.store.counters().duplicates()), (refused, 1));
 }
 
 /// Scripts that always send the same correlation data are not deployed clients, but they work.
 #[test]
 fn different_content_with_the_same_correlation_data_is_not_a_duplicate() {
     let mut rig = Rig::new();
-    let first = rig.ask("c", &set("k", "v"));
+    let first = rig.request("c", &set("k", "v"));
     assert_eq!(rig.reply(&first), (OK.into(), Some(version(0, 1))));
     let mut others = [first.clone(), first.clone(), first.clone(), first.clone()];
     others[0].payload = set("k", "w").encode().into();
@@ -123,9 +123,9 @@ fn different_content_with_the_same_correlation_data_is_not_a_duplicate() {
 #[test]
 fn duplicate_has_the_same_requester_response_topic_and_correlation_data() {
     let mut rig = Rig::new();
-    let ask = rig.ask("c", &del("k"));
-    rig.reply(&ask);
-    let mut others = [ask.clone(), ask.clone(), ask.clone()];
+    let request = rig.request("c", &del("k"));
+    rig.reply(&request);
+    let mut others = [request.clone(), request.clone(), request.clone()];
     others[0].verified = Some("d".into());
     others[1].response_topic = Some("elsewhere".into());
     others[2].correlation = Some(vec![1]);
@@ -147,13 +147,13 @@ fn reply_is_cached_for_twice_the_message_expiry_up_to_an_hour_or_60_seconds() {
     ];
     for (expiry, kept) in times {
         let mut rig = Rig::new();
-        let mut ask = rig.ask("c", &set_if("k", "v", Condition::IfAbsent, 0));
-        ask.expiry = expiry;
-        assert_eq!(rig.reply(&ask).0, OK);
+        let mut request = rig.request("c", &set_if("k", "v", Condition::IfAbsent, 0));
+        request.expiry = expiry;
+        assert_eq!(rig.reply(&request).0, OK);
         rig.millis = kept - 1;
-        assert_eq!(rig.reply(&ask).0, OK);
+        assert_eq!(rig.reply(&request).0, OK);
         rig.millis = kept;
-        assert_eq!(rig.reply(&ask).0, r":-1\r\n", "{expiry:?}");
+        assert_eq!(rig.reply(&request).0, r":-1\r\n", "{expiry:?}");
     }
 }
 
@@ -161,7 +161,7 @@ fn reply_is_cached_for_twice_the_message_expiry_up_to_an_hour_or_60_seconds() {
 #[test]
 fn duplicate_that_waited_in_a_queue_is_still_recognised() {
     let mut rig = Rig::new();
-    let mut take = rig.ask("c", &set_if("k", "v", Condition::IfAbsent, 0));
+    let mut take = rig.request("c", &set_if("k", "v", Condition::IfAbsent, 0));
     take.expiry = Some(1);
     assert_eq!(rig.reply(&take).0, OK);
     rig.answer("d", &del("k"));
@@ -178,12 +178,12 @@ fn deduplication_cache_evicts_the_oldest_beyond_its_entries_or_bytes() {
         StoreLimits { dedup_bytes_max: 200, ..StoreLimits::default() },
     ] {
         let mut rig = Rig::limited(limits);
-        let asks: Vec<_> = (0..3).map(|_| rig.ask("c", &del("k"))).collect();
-        asks.iter().for_each(|ask| _ = rig.reply(ask));
-        rig.reply(&asks[1]);
-        rig.reply(&asks[2]);
+        let requests: Vec<_> = (0..3).map(|_| rig.request("c", &del("k"))).collect();
+        requests.iter().for_each(|request| _ = rig.reply(request));
+        rig.reply(&requests[1]);
+        rig.reply(&requests[2]);
         assert_eq!(size(&rig), 2);
-        rig.reply(&asks[0]);
+        rig.reply(&requests[0]);
         assert_eq!(size(&rig), 2, "the oldest entry was evicted");
     }
 }
@@ -196,10 +196,10 @@ fn client_that_floods_the_deduplication_cache_evicts_only_its_own_entries() {
     ] {
         let mut rig = Rig::limited(limits);
         rig.answer("w", &set("k", "old"));
-        let del = rig.ask("victim", &del("k"));
+        let del = rig.request("victim", &del("k"));
         assert_eq!(rig.reply(&del).0, r":1\r\n");
-        let flood: Vec<_> = (0..1_000).map(|_| rig.ask("flood", &stop("k"))).collect();
-        flood.iter().for_each(|ask| _ = rig.reply(ask));
+        let flood: Vec<_> = (0..1_000).map(|_| rig.request("flood", &stop("k"))).collect();
+        flood.iter().for_each(|request| _ = rig.reply(request));
         rig.answer("w", &set("k", "new"));
         assert_eq!(rig.reply(&del).0, r":1\r\n");
         assert_eq!(rig.answer("w", &get("k")), r"$3\r\nnew\r\n", "not deleted by a duplicate");
@@ -214,21 +214,21 @@ fn client_that_floods_the_deduplication_cache_evicts_only_its_own_entries() {
 #[test]
 fn deduplication_cache_evicts_from_the_client_with_the_most_entries() {
     let mut rig = Rig::limited(StoreLimits { dedup_entries_max: 240, ..StoreLimits::default() });
-    let mut ask = |client: &str| {
-        let ask = rig.ask(client, &stop("k"));
-        rig.reply(&ask);
-        ask
+    let mut request = |client: &str| {
+        let request = rig.request(client, &stop("k"));
+        rig.reply(&request);
+        request
     };
-    let flood: Vec<_> = (0..40).map(|_| ask("flood")).collect();
+    let flood: Vec<_> = (0..40).map(|_| request("flood")).collect();
     for n in 0..100 {
-        ask(&format!("other{n}"));
+        request(&format!("other{n}"));
     }
-    let rival: Vec<_> = (0..60).map(|_| ask("rival")).collect();
+    let rival: Vec<_> = (0..60).map(|_| request("rival")).collect();
     for _ in 0..40 {
-        ask("flood");
+        request("flood");
     }
     // The cache is full, and eighty entries are more than sixty.
-    ask("newcomer");
+    request("newcomer");
     rig.reply(&rival[0]);
     assert_eq!(rig.store.counters().duplicates(), 1);
     rig.reply(&flood[0]);
@@ -240,16 +240,16 @@ fn deduplication_entry_counts_its_slot_in_addition_to_its_bytes() {
     let limits =
         StoreLimits { dedup_entries_max: 15, dedup_bytes_max: 150_000, ..StoreLimits::default() };
     let mut rig = Rig::limited(limits);
-    let mut ask = |client: &str, topic: String| {
-        let mut ask = rig.ask(client, &stop("k"));
-        ask.response_topic = Some(topic);
-        rig.reply(&ask);
-        ask
+    let mut request = |client: &str, topic: String| {
+        let mut request = rig.request(client, &stop("k"));
+        request.response_topic = Some(topic);
+        rig.reply(&request);
+        request
     };
     // A slot counts as 10,000 bytes: eight short replies are more than seven with 1,000 bytes each.
-    let short: Vec<_> = (0..8).map(|_| ask("short", "t".into())).collect();
-    let long: Vec<_> = (0..7).map(|_| ask("long", "t".repeat(1_000))).collect();
-    ask("newcomer", "t".into());
+    let short: Vec<_> = (0..8).map(|_| request("short", "t".into())).collect();
+    let long: Vec<_> = (0..7).map(|_| request("long", "t".repeat(1_000))).collect();
+    request("newcomer", "t".into());
     rig.reply(&long[0]);
     assert_eq!(rig.store.counters().duplicates(), 1);
     rig.reply(&short[0]);
@@ -259,20 +259,25 @@ fn deduplication_entry_counts_its_slot_in_addition_to_its_bytes() {
 #[test]
 fn acknowledgements_follow_their_replies_in_order_of_arrival() {
     let mut rig = Rig::new();
-    let asks: Vec<_> = (0..3).map(|_| rig.ask("c", &set("k", "v"))).collect();
-    for ask in &asks {
-        ask.submit_to(rig.now(), &mut rig.store);
+    let requests: Vec<_> = (0..3).map(|_| rig.request("c", &set("k", "v"))).collect();
+    for request in &requests {
+        request.submit_to(rig.now(), &mut rig.store);
     }
     let sent = Sent::drain(&mut rig.store);
-    let answered = |ask: &StoreRequest| {
-        let is_answer = |sent: &Sent| matches!(sent, Sent::Reply { correlation, .. } if *correlation == ask.correlation);
+    let answered = |request: &StoreRequest| {
+        let is_answer = |sent: &Sent| match sent {
+            Sent::Reply { correlation, .. } => *correlation == request.correlation,
+            _ => false,
+        };
         (
             sent.iter().position(is_answer).unwrap(),
-            sent.iter().position(|sent| *sent == Sent::Acknowledge(ask.delivery.unwrap())).unwrap(),
+            sent.iter()
+                .position(|sent| *sent == Sent::Acknowledge(request.delivery.unwrap()))
+                .unwrap(),
         )
     };
     let places: Vec<usize> =
-        asks.iter().flat_map(|ask| [answered(ask).0, answered(ask).1]).collect();
+        requests.iter().flat_map(|request| [answered(request).0, answered(request).1]).collect();
     assert_eq!(places, [0, 1, 2, 3, 4, 5]);
 }
 
@@ -280,18 +285,18 @@ fn acknowledgements_follow_their_replies_in_order_of_arrival() {
 fn cached_reply_expires_on_time_even_behind_older_entries() {
     let mut rig = Rig::new();
     rig.answer("c", &set("old", "cached for a minute"));
-    let mut ask = rig.ask("c", &del("k"));
-    ask.expiry = Some(1);
+    let mut request = rig.request("c", &del("k"));
+    request.expiry = Some(1);
     assert_eq!(rig.answer("c", &set("k", "1")), OK);
-    assert_eq!(rig.all(&ask).1.0, r":1\r\n");
+    assert_eq!(rig.all(&request).1.0, r":1\r\n");
     assert_eq!(rig.answer("c", &set("k", "2")), OK);
     rig.millis += 1_999;
-    ask.arrived = Some(Instant::from_millis(rig.millis));
-    assert_eq!(rig.all(&ask).1.0, r":1\r\n", "the cached reply");
+    request.arrived = Some(Instant::from_millis(rig.millis));
+    assert_eq!(rig.all(&request).1.0, r":1\r\n", "the cached reply");
     assert_eq!(rig.answer("c", &get("k")), r"$1\r\n2\r\n");
     rig.millis += 1;
-    ask.arrived = Some(Instant::from_millis(rig.millis));
-    assert_eq!(rig.all(&ask).1.0, r":1\r\n", "executed again");
+    request.arrived = Some(Instant::from_millis(rig.millis));
+    assert_eq!(rig.all(&request).1.0, r":1\r\n", "executed again");
     assert_eq!(rig.answer("c", &get("k")), r"$-1\r\n");
 }
 
@@ -300,9 +305,9 @@ fn cached_reply_expires_on_time_even_behind_older_entries() {
 fn deduplication_cache_stays_within_its_bytes() {
     let limits = StoreLimits { dedup_bytes_max: 2_000, ..StoreLimits::default() };
     let mut rig = Rig::limited(limits);
-    let asks: Vec<_> = (0..200).map(|_| rig.ask("c", &del("k"))).collect();
-    asks.iter().for_each(|ask| _ = rig.reply(ask));
-    asks.iter().rev().for_each(|ask| _ = rig.reply(ask));
+    let requests: Vec<_> = (0..200).map(|_| rig.request("c", &del("k"))).collect();
+    requests.iter().for_each(|request| _ = rig.reply(request));
+    requests.iter().rev().for_each(|request| _ = rig.reply(request));
     let repeated = rig.store.counters().duplicates();
     assert!((1..=40).contains(&repeated), "{repeated} are cached");
 }
@@ -317,8 +322,8 @@ fn restarted(records: &[Record], limits: StoreLimits) -> Rig {
 }
 
 /// Hands over a request, persists its records, and returns the reply.
-fn persisted(rig: &mut Rig, ask: &StoreRequest, disk: &mut Vec<Record>) -> String {
-    ask.submit_to(rig.now(), &mut rig.store);
+fn persisted(rig: &mut Rig, request: &StoreRequest, disk: &mut Vec<Record>) -> String {
+    request.submit_to(rig.now(), &mut rig.store);
     while let Some(batch) = rig.store.poll_records() {
         disk.extend(batch.records);
         rig.store.handle_persisted(batch.id);
@@ -335,10 +340,10 @@ fn persisted(rig: &mut Rig, ask: &StoreRequest, disk: &mut Vec<Record>) -> Strin
 fn restored_responses_keep_their_age() {
     let mut disk = Vec::new();
     let mut rig = Rig::with(StoreConfig::new(7).durability(Durability::All));
-    let old = rig.ask("c", &set_if("old", "v", Condition::IfAbsent, 0));
+    let old = rig.request("c", &set_if("old", "v", Condition::IfAbsent, 0));
     persisted(&mut rig, &old, &mut disk);
     rig.millis = 59_000;
-    let young = rig.ask("c", &set_if("young", "v", Condition::IfAbsent, 0));
+    let young = rig.request("c", &set_if("young", "v", Condition::IfAbsent, 0));
     persisted(&mut rig, &young, &mut disk);
     let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
     for records in [&disk, &snapshot] {
@@ -357,9 +362,9 @@ fn restored_responses_keep_their_age() {
 fn time_before_a_restore_does_not_age_restored_responses() {
     let mut disk = Vec::new();
     let mut rig = Rig::with(StoreConfig::new(7).durability(Durability::All));
-    let take = rig.ask("c", &set_if("k", "v", Condition::IfAbsent, 0));
+    let take = rig.request("c", &set_if("k", "v", Condition::IfAbsent, 0));
     persisted(&mut rig, &take, &mut disk);
-    let later = rig.ask("c", &set("other", "v"));
+    let later = rig.request("c", &set("other", "v"));
     rig.millis = 30_000;
     persisted(&mut rig, &later, &mut disk);
     // The clock of a standby shows any time when it restores, and it restores in portions.
@@ -381,10 +386,10 @@ fn time_before_a_restore_does_not_age_restored_responses() {
 /// A request that a second execution would answer differently.
 fn take_once(rig: &mut Rig, client: &str, disk: &mut Vec<Record>) -> StoreRequest {
     let key = format!("{client}-{}", rig.number);
-    let mut ask = rig.ask(client, &set_if(&key, "v", Condition::IfAbsent, 0));
-    ask.correlation = Some(key.into_bytes());
-    assert_eq!(persisted(rig, &ask, disk), OK);
-    ask
+    let mut request = rig.request(client, &set_if(&key, "v", Condition::IfAbsent, 0));
+    request.correlation = Some(key.into_bytes());
+    assert_eq!(persisted(rig, &request, disk), OK);
+    request
 }
 
 type Leave = fn(Rig, &[Record], StoreLimits) -> Rig;
@@ -415,8 +420,8 @@ fn responses_of_absent_clients_are_evicted_first() {
         for client in ["one", "two", "one", "two", "one", "two", "three"] {
             active.push(take_once(&mut rig, client, &mut disk));
         }
-        for ask in &active {
-            assert_eq!(persisted(&mut rig, ask, &mut disk), OK, "{:?}", ask.payload);
+        for request in &active {
+            assert_eq!(persisted(&mut rig, request, &mut disk), OK, "{:?}", request.payload);
         }
         let newer = persisted(&mut rig, &gone[1], &mut disk);
         assert_eq!(newer, OK, "its newer response is still cached");
@@ -443,14 +448,14 @@ fn client_above_its_share_evicts_no_response_of_an_absent_client() {
 fn response_with_a_long_retention_does_not_keep_expired_ones() {
     let limits = StoreLimits { dedup_entries_max: 8, ..StoreLimits::default() };
     let mut rig = Rig::limited(limits);
-    let mut ask = rig.ask("long", &del("k"));
-    ask.expiry = Some(u32::MAX);
-    rig.reply(&ask);
+    let mut request = rig.request("long", &del("k"));
+    request.expiry = Some(u32::MAX);
+    rig.reply(&request);
     for n in 0..7 {
         rig.answer(&format!("c{n}"), &del("k"));
     }
     rig.millis = 61_000;
-    let take = rig.ask("victim", &set_if("k", "v", Condition::IfAbsent, 0));
+    let take = rig.request("victim", &set_if("k", "v", Condition::IfAbsent, 0));
     assert_eq!(rig.reply(&take).0, OK);
     rig.store.handle_client_gone(rig.now(), "victim");
     rig.answer("another", &del("other"));
@@ -464,11 +469,11 @@ fn duplicate_is_authorized_again() {
     let config = StoreConfig::new(7);
     let config = config.authorizer(move |_, _, _| policy.load(Ordering::Relaxed));
     let mut rig = Rig::with(config);
-    let first = rig.ask("c", &set_if("k", "v", Condition::IfAbsent, 0));
+    let first = rig.request("c", &set_if("k", "v", Condition::IfAbsent, 0));
     assert_eq!(rig.reply(&first).0, OK);
     allows.store(false, Ordering::Relaxed);
     assert_eq!(rig.reply(&first), error("not authorized"));
-    let refused = rig.ask("c", &set_if("l", "v", Condition::IfAbsent, 0));
+    let refused = rig.request("c", &set_if("l", "v", Condition::IfAbsent, 0));
     assert_eq!(rig.reply(&refused), error("not authorized"));
     allows.store(true, Ordering::Relaxed);
     assert_eq!(rig.reply(&first).0, OK, "the first response");

@@ -14,9 +14,9 @@ pub(super) fn durable(durability: Durability) -> Rig {
 
 /// Sends a request and returns how many packets may leave at once.
 pub(super) fn leaves(rig: &mut Rig, command: &Command<&[u8]>, persist: bool) -> usize {
-    let mut ask = rig.ask("c", command);
-    ask.persist = persist;
-    rig.send(&ask).len()
+    let mut request = rig.request("c", command);
+    request.persist = persist;
+    rig.send(&request).len()
 }
 
 /// All records since the last call, except those of responses.
@@ -46,9 +46,9 @@ fn output_waits_for_the_write_it_reveals_and_for_no_other() {
     assert_eq!(leaves(&mut rig, &get("k"), false), 0, "the reply reveals the write");
     assert_eq!(leaves(&mut rig, &get("other"), false), 1, "acknowledgements stay in order");
     let scan = Scan { pattern: b"*".as_slice(), token: None }.encode();
-    let mut ask = rig.ask("c", &get("k"));
-    ask.payload = scan.into();
-    assert_eq!(rig.send(&ask), [], "a page may reveal the write");
+    let mut request = rig.request("c", &get("k"));
+    request.payload = scan.into();
+    assert_eq!(rig.send(&request), [], "a page may reveal the write");
     let (id, written) = records(&mut rig);
     assert_eq!((written.len(), rig.store.poll_records()), (1, None));
     assert_eq!(leaves(&mut rig, &get("k"), false), 0);
@@ -97,11 +97,11 @@ fn batch_limit_splits_between_requests_only() {
 #[test]
 fn duplicate_of_a_write_not_yet_durable_waits_too() {
     let mut rig = durable(Durability::All);
-    let ask = rig.ask("c", &set("k", "v"));
-    assert_eq!(rig.send(&ask), []);
-    assert_eq!(rig.send(&ask), []);
+    let request = rig.request("c", &set("k", "v"));
+    assert_eq!(rig.send(&request), []);
+    assert_eq!(rig.send(&request), []);
     let (id, written) = records(&mut rig);
-    assert_eq!((written.len(), rig.send(&ask).len()), (1, 0));
+    assert_eq!((written.len(), rig.send(&request).len()), (1, 0));
     rig.store.handle_persisted(id);
     let replies = Sent::drain(&mut rig.store);
     assert_eq!(replies.len(), 6);
@@ -158,8 +158,8 @@ fn delete_notification_of_an_expiry_waits_for_its_record() {
 
 impl Rig {
     pub(super) fn send_command(&mut self, client: &str, command: &Command<&[u8]>) {
-        let ask = self.ask(client, command);
-        let _ = self.send(&ask);
+        let request = self.request(client, command);
+        let _ = self.send(&request);
     }
 }
 
@@ -210,7 +210,7 @@ fn restored(records: &[Record], millis: u64) -> Rig {
 fn store_is_rebuilt_from_its_records() {
     let mut rig = durable(Durability::All);
     rig.millis = 1_000;
-    let mut fenced = rig.ask("c", &set("fenced", "v"));
+    let mut fenced = rig.request("c", &set("fenced", "v"));
     fenced.token = Some("5:0:lock".into());
     let _ = rig.send(&fenced);
     for command in [
@@ -256,8 +256,8 @@ fn store_is_rebuilt_from_its_records() {
     rebuilt.store.handle_persisted(id);
     assert!(matches!(&written[..], [Record::Removed { key, .. }] if **key == *b"short"));
     assert_eq!((rebuilt.store.len(), rebuilt.store.poll_timeout()), (3, Some(due)));
-    let ask = rebuilt.ask("c", &set("fenced", "w"));
-    assert_eq!(rebuilt.send(&ask), [], "a refusal is cached durably too");
+    let request = rebuilt.request("c", &set("fenced", "w"));
+    assert_eq!(rebuilt.send(&request), [], "a refusal is cached durably too");
     let (id, _) = all_records(&mut rebuilt);
     rebuilt.store.handle_persisted(id);
     let sent = Sent::drain(&mut rebuilt.store);
@@ -275,9 +275,9 @@ fn versions_keep_increasing_after_a_restart_with_a_clock_behind() {
     let mut rebuilt = Store::new(StoreConfig::new(7));
     let behind = Now::new(Instant::from_millis(0), UnixTime::from_millis(EPOCH));
     written.iter().for_each(|record| rebuilt.restore(behind, record));
-    let mut ask = rig.ask("c", &set("k", "v"));
-    ask.timestamp = Some(format!("{EPOCH}:0:c"));
-    ask.submit_to(behind, &mut rebuilt);
+    let mut request = rig.request("c", &set("k", "v"));
+    request.timestamp = Some(format!("{EPOCH}:0:c"));
+    request.submit_to(behind, &mut rebuilt);
     let sent = Sent::drain(&mut rebuilt);
     let Some(Sent::Reply { payload, version: issued, .. }) = sent.first() else {
         panic!("{sent:?}")
@@ -352,7 +352,7 @@ pub(super) fn contents(store: &Store, now: Now) -> Vec<String> {
 #[test]
 fn snapshot_replaces_all_earlier_records() {
     let mut rig = durable(Durability::All);
-    let mut fenced = rig.ask("c", &set("fenced", "v"));
+    let mut fenced = rig.request("c", &set("fenced", "v"));
     fenced.token = Some("5:0:lock".into());
     let _ = rig.send(&fenced);
     for (command, persist) in [
@@ -415,9 +415,9 @@ fn snapshot_preserves_the_last_issued_version_of_deleted_keys() {
     };
     assert_eq!(last.to_string(), version(30_000, 1));
     let (mut later, now) = started(&snapshot, 0);
-    let mut ask = rig.ask("c", &set("k", "v"));
-    ask.timestamp = Some(format!("{EPOCH}:0:c"));
-    ask.submit_to(now, &mut later);
+    let mut request = rig.request("c", &set("k", "v"));
+    request.timestamp = Some(format!("{EPOCH}:0:c"));
+    request.submit_to(now, &mut later);
     let (_, written) = later.poll_records().map(|batch| (batch.id, batch.records)).unwrap();
     let Record::Put { version: issued, .. } = &written[0] else { panic!("{written:?}") };
     assert_eq!(issued.to_string(), version(30_000, 2));

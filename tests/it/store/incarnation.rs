@@ -14,14 +14,14 @@ fn with_incarnation() -> Rig {
     Rig::with(StoreConfig::new(7).incarnation(42))
 }
 
-fn asking_for_incarnation(mut ask: StoreRequest) -> StoreRequest {
-    ask.incarnation = Some(String::new());
-    ask
+fn requesting_incarnation(mut request: StoreRequest) -> StoreRequest {
+    request.incarnation = Some(String::new());
+    request
 }
 
 /// The incarnation in each PUBLISH that a request causes: notifications first, the reply last.
-fn incarnations(rig: &mut Rig, ask: &StoreRequest) -> Vec<Option<String>> {
-    ask.submit_to(rig.now(), &mut rig.store);
+fn incarnations(rig: &mut Rig, request: &StoreRequest) -> Vec<Option<String>> {
+    request.submit_to(rig.now(), &mut rig.store);
     let incarnation = |transmit| match transmit {
         Transmit::Publish(publish) => {
             let mut all = publish.user_properties();
@@ -35,16 +35,16 @@ fn incarnations(rig: &mut Rig, ask: &StoreRequest) -> Vec<Option<String>> {
 
 /// Requests with every kind of reply: applied, found, refused, undecodable, uncorrelated.
 fn requests(rig: &mut Rig) -> Vec<StoreRequest> {
-    let mut no_timestamp = rig.ask("c", &set("k", "w"));
+    let mut no_timestamp = rig.request("c", &set("k", "w"));
     no_timestamp.timestamp = None;
-    let mut unreadable = rig.ask("c", &get("k"));
+    let mut unreadable = rig.request("c", &get("k"));
     unreadable.payload = "nonsense".into();
-    let mut uncorrelated = rig.ask("c", &get("k"));
+    let mut uncorrelated = rig.request("c", &get("k"));
     uncorrelated.correlation = None;
     vec![
-        rig.ask("c", &set("k", "v")),
-        rig.ask("c", &get("k")),
-        rig.ask("c", &set_if("k", "w", Condition::IfAbsent, 0)),
+        rig.request("c", &set("k", "v")),
+        rig.request("c", &get("k")),
+        rig.request("c", &set_if("k", "w", Condition::IfAbsent, 0)),
         no_timestamp,
         unreadable,
         uncorrelated,
@@ -54,22 +54,22 @@ fn requests(rig: &mut Rig) -> Vec<StoreRequest> {
 #[test]
 fn reply_contains_the_incarnation_if_the_request_has_its_property() {
     let mut rig = with_incarnation();
-    for ask in requests(&mut rig) {
-        assert_eq!(incarnations(&mut rig, &ask), [None], "{ask:?}");
+    for request in requests(&mut rig) {
+        assert_eq!(incarnations(&mut rig, &request), [None], "{request:?}");
     }
-    for ask in requests(&mut rig).into_iter().map(asking_for_incarnation) {
+    for request in requests(&mut rig).into_iter().map(requesting_incarnation) {
         for _ in 0..2 {
             assert_eq!(
-                incarnations(&mut rig, &ask),
+                incarnations(&mut rig, &request),
                 [Some(TEXT.into())],
-                "duplicates too: {ask:?}"
+                "duplicates too: {request:?}"
             );
         }
     }
-    let mut ask = rig.ask("c", &get("k"));
-    ask.incarnation = Some("whatever".into());
+    let mut request = rig.request("c", &get("k"));
+    request.incarnation = Some("whatever".into());
     assert_eq!(
-        incarnations(&mut rig, &ask),
+        incarnations(&mut rig, &request),
         [Some(TEXT.into())],
         "the value of the property is ignored"
     );
@@ -78,26 +78,26 @@ fn reply_contains_the_incarnation_if_the_request_has_its_property() {
 #[test]
 fn store_without_an_incarnation_reports_none() {
     let mut rig = Rig::new();
-    for ask in requests(&mut rig).into_iter().map(asking_for_incarnation) {
-        assert_eq!(incarnations(&mut rig, &ask), [None], "{ask:?}");
+    for request in requests(&mut rig).into_iter().map(requesting_incarnation) {
+        assert_eq!(incarnations(&mut rig, &request), [None], "{request:?}");
     }
 }
 
 #[test]
 fn notifications_contain_the_incarnation_if_the_keynotify_had_its_property() {
     let mut rig = with_incarnation();
-    let first = rig.ask("a", &watch("k"));
-    let second = asking_for_incarnation(rig.ask("b", &watch("k")));
+    let first = rig.request("a", &watch("k"));
+    let second = requesting_incarnation(rig.request("b", &watch("k")));
     incarnations(&mut rig, &first);
     incarnations(&mut rig, &second);
-    let write = rig.ask("c", &set("k", "v"));
+    let write = rig.request("c", &set("k", "v"));
     let text = || Some(TEXT.to_owned());
     assert_eq!(incarnations(&mut rig, &write), [None, text(), None]);
     // The last registration of a client decides.
-    let first = asking_for_incarnation(rig.ask("a", &watch("k")));
-    let second = rig.ask("b", &watch("k"));
+    let first = requesting_incarnation(rig.request("a", &watch("k")));
+    let second = rig.request("b", &watch("k"));
     incarnations(&mut rig, &first);
     incarnations(&mut rig, &second);
-    let write = asking_for_incarnation(rig.ask("c", &set("k", "w")));
+    let write = requesting_incarnation(rig.request("c", &set("k", "w")));
     assert_eq!(incarnations(&mut rig, &write), [text(), None, text()]);
 }

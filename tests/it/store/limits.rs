@@ -18,9 +18,9 @@ fn full_storage_refuses_durable_writes_only() {
     let config = StoreConfig::new(7).durability(Durability::Requested).durable_registrations(true);
     let mut rig = Rig::with(config);
     let answer = |rig: &mut Rig, command: &Command<&[u8]>, persist: bool| {
-        let mut ask = rig.ask("c", command);
-        ask.persist = persist;
-        let mut sent = rig.send(&ask);
+        let mut request = rig.request("c", command);
+        request.persist = persist;
+        let mut sent = rig.send(&request);
         while let Some(batch) = rig.store.poll_records() {
             rig.store.handle_persisted(batch.id);
         }
@@ -45,9 +45,9 @@ fn full_storage_refuses_durable_writes_only() {
     }
     // The responses of requests without an effect have no records.
     for (command, persist) in [(set("k", "w"), true), (del("k"), true), (vdel("k", "v"), true)] {
-        let mut ask = rig.ask("c", &command);
-        ask.persist = persist;
-        rig.send(&ask);
+        let mut request = rig.request("c", &command);
+        request.persist = persist;
+        rig.send(&request);
         assert_eq!(rig.store.poll_records(), None, "{command:?}");
     }
     rig.store.set_storage_full(false);
@@ -88,9 +88,9 @@ fn keys_and_values_may_use_exactly_bytes_max() {
 fn growing_value_beyond_bytes_max_is_refused_for_unverified_clients_too() {
     let mut rig = Rig::limited(StoreLimits { bytes_max: 10, ..StoreLimits::default() });
     let mut claimed = |value| {
-        let mut ask = rig.ask("c", &set("key", value));
-        ask.verified = None;
-        rig.all(&ask).1.0
+        let mut request = rig.request("c", &set("key", value));
+        request.verified = None;
+        rig.all(&request).1.0
     };
     assert_eq!(claimed("1234"), OK);
     assert_eq!(claimed("12345678"), error(QUOTA).0);
@@ -102,9 +102,9 @@ fn growing_value_beyond_bytes_max_is_refused_for_unverified_clients_too() {
 fn caches_both(dedup_bytes_max: usize) -> bool {
     let limits = StoreLimits { dedup_bytes_max, ..StoreLimits::default() };
     let mut rig = Rig::limited(limits);
-    let asks = [rig.ask("c", &set("a", "1")), rig.ask("c", &set("b", "2"))];
-    asks.iter().for_each(|ask| assert_eq!(rig.all(ask).1.0, OK));
-    asks.iter().for_each(|ask| assert_eq!(rig.all(ask).1.0, OK));
+    let requests = [rig.request("c", &set("a", "1")), rig.request("c", &set("b", "2"))];
+    requests.iter().for_each(|request| assert_eq!(rig.all(request).1.0, OK));
+    requests.iter().for_each(|request| assert_eq!(rig.all(request).1.0, OK));
     rig.store.counters().duplicates() == 2
 }
 
@@ -113,8 +113,8 @@ fn deduplication_cache_may_use_exactly_dedup_bytes_max() {
     let one = |dedup_bytes_max: usize| {
         let limits = StoreLimits { dedup_bytes_max, ..StoreLimits::default() };
         let mut rig = Rig::limited(limits);
-        let ask = rig.ask("c", &set("a", "1"));
-        assert_eq!((rig.all(&ask).1.0, rig.all(&ask).1.0), (OK.into(), OK.into()));
+        let request = rig.request("c", &set("a", "1"));
+        assert_eq!((rig.all(&request).1.0, rig.all(&request).1.0), (OK.into(), OK.into()));
         rig.store.counters().duplicates() == 1
     };
     let least = (0..10_000).find(|bytes| one(*bytes)).expect("one reply is small");
@@ -129,9 +129,10 @@ fn versions_with_the_node_id_of_the_store_need_no_allocation() {
         let mut rig = Rig::limited(limits);
         let before = live_bytes();
         for number in 0..1_000 {
-            let mut ask: StoreRequest = rig.ask("c", &set(&format!("key {number:04}"), "value"));
-            ask.token = token.map(Into::into);
-            assert_eq!(rig.all(&ask).1.0, OK);
+            let mut request: StoreRequest =
+                rig.request("c", &set(&format!("key {number:04}"), "value"));
+            request.token = token.map(Into::into);
+            assert_eq!(rig.all(&request).1.0, OK);
         }
         (live_bytes() - before) / 1_000
     };
@@ -146,30 +147,31 @@ fn dropped_requests_are_counted_in_total() {
         outgoing_max: 0,
         ..StoreLimits::default()
     });
-    let ask = rig.ask("c", &get("k"));
+    let request = rig.request("c", &get("k"));
     let spoilt = |times: usize, spoil: fn(&mut StoreRequest)| {
-        let mut ask = ask.clone();
-        spoil(&mut ask);
-        vec![ask; times]
+        let mut request = request.clone();
+        spoil(&mut request);
+        vec![request; times]
     };
     rig.millis = 5_000;
-    let waited = |ask: &mut StoreRequest| {
-        (ask.expiry, ask.arrived) = (Some(1), Some(statestore_proto::time::Instant::default()));
+    let waited = |request: &mut StoreRequest| {
+        (request.expiry, request.arrived) =
+            (Some(1), Some(statestore_proto::time::Instant::default()));
     };
     let dropped = [
-        spoilt(1, |ask| ask.topic = "elsewhere".into()),
-        spoilt(2, |ask| ask.response_topic = None),
-        spoilt(4, |ask| ask.response_topic = Some(String::new())),
+        spoilt(1, |request| request.topic = "elsewhere".into()),
+        spoilt(2, |request| request.response_topic = None),
+        spoilt(4, |request| request.response_topic = Some(String::new())),
         spoilt(8, waited),
     ];
-    for ask in dropped.concat() {
-        rig.send(&ask);
+    for request in dropped.concat() {
+        rig.send(&request);
     }
     assert_eq!(rig.store.counters().dropped(), 15);
     while rig.store.can_receive() {
-        ask.submit_to(rig.now(), &mut rig.store);
+        request.submit_to(rig.now(), &mut rig.store);
     }
-    (0..16).for_each(|_| _ = ask.submit_to(rig.now(), &mut rig.store));
+    (0..16).for_each(|_| _ = request.submit_to(rig.now(), &mut rig.store));
     let counters = rig.store.counters();
     assert_eq!((counters.dropped(), counters.overloaded), (31, 16));
     let answers = Sent::drain(&mut rig.store);
@@ -193,8 +195,8 @@ fn node_ids_are_ordered_bytewise() {
 #[test]
 fn store_beyond_its_limit_accepts_a_value_that_is_not_longer() {
     let mut rig = Rig::with(StoreConfig::new(7).durability(Durability::All));
-    let ask = rig.ask("c", &set("key", "12345678"));
-    rig.send(&ask);
+    let request = rig.request("c", &set("key", "12345678"));
+    rig.send(&request);
     let records = rig.store.poll_records().expect("a write").records;
     let mut rig =
         Rig::limited(StoreLimits { bytes_max: 5, client_percent: 100, ..StoreLimits::default() });

@@ -66,12 +66,12 @@ fn read_is_released_by_a_partial_batch() {
 #[test]
 fn scans_registrations_and_duplicates_wait_like_reads() {
     let mut rig = strict(Durability::Requested);
-    let write = rig.ask("c", &set("k", "v"));
+    let write = rig.request("c", &set("k", "v"));
     assert_eq!(rig.send(&write), [], "even if its value is not durable");
     let (_, sent) = persist(&mut rig);
     assert_eq!(sent, 2);
     assert_eq!(rig.send(&write), []);
-    let mut listing = rig.ask("c", &get("k"));
+    let mut listing = rig.request("c", &get("k"));
     listing.payload = Scan { pattern: b"*".as_slice(), token: None }.encode().into();
     assert_eq!(rig.send(&listing), []);
     assert_eq!(leaves(&mut rig, &watch("k"), false), 0);
@@ -81,9 +81,9 @@ fn scans_registrations_and_duplicates_wait_like_reads() {
 #[test]
 fn error_that_reveals_no_state_is_sent_at_once_and_acknowledged_in_order() {
     let mut rig = strict(Durability::All);
-    let mut ask = rig.ask("c", &get("k"));
-    ask.correlation = None;
-    assert_eq!(rig.send(&ask).len(), 1);
+    let mut request = rig.request("c", &get("k"));
+    request.correlation = None;
+    assert_eq!(rig.send(&request).len(), 1);
     assert_eq!(persist(&mut rig), (0, 1));
 }
 

@@ -49,10 +49,10 @@ fn output_queue_beyond_outgoing_bytes_max_blocks_requests() {
     let mut rig =
         Rig::limited(StoreLimits { outgoing_bytes_max: 10_000, ..StoreLimits::default() });
     assert_eq!(rig.answer("c", &set("big", &"v".repeat(4_000))), OK);
-    let ask = rig.ask("c", &get("big"));
+    let request = rig.request("c", &get("big"));
     let mut handed = 0;
     while rig.store.can_receive() {
-        ask.submit_to(rig.now(), &mut rig.store);
+        request.submit_to(rig.now(), &mut rig.store);
         handed += 1;
     }
     assert_eq!(handed, 3, "the first that exceeds the limit is the last");
@@ -71,10 +71,10 @@ fn payload_of_a_fan_out_counts_once_until_the_last_notification_is_sent() {
     for n in 0..100 {
         assert_eq!(rig.answer(&format!("c{n}"), &watch("k")), OK);
     }
-    let ask = rig.ask("w", &set("k", &"v".repeat(4_000)));
-    ask.submit_to(rig.now(), &mut rig.store);
+    let request = rig.request("w", &set("k", &"v".repeat(4_000)));
+    request.submit_to(rig.now(), &mut rig.store);
     assert!(rig.store.can_receive(), "a hundred notifications share one payload");
-    let more = rig.ask("w", &set("k", &"w".repeat(7_000)));
+    let more = rig.request("w", &set("k", &"w".repeat(7_000)));
     more.submit_to(rig.now(), &mut rig.store);
     assert!(!rig.store.can_receive());
     for _ in 0..99 {
@@ -93,15 +93,15 @@ fn keys_count_toward_outgoing_bytes_max() {
     let mut rig = Rig::limited(limits);
     assert_eq!(rig.answer("c", &watch(&long)), OK);
     for has_room in [true, false] {
-        let ask = rig.ask("w", &set(&long, ""));
-        ask.submit_to(rig.now(), &mut rig.store);
+        let request = rig.request("w", &set(&long, ""));
+        request.submit_to(rig.now(), &mut rig.store);
         assert_eq!(rig.store.can_receive(), has_room);
         assert_eq!(Machine::can_receive(&rig.store), has_room);
     }
     let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
     for has_room in [true, false] {
-        let ask = rig.ask("w", &set(&long, ""));
-        ask.submit_to(rig.now(), &mut rig.store);
+        let request = rig.request("w", &set(&long, ""));
+        request.submit_to(rig.now(), &mut rig.store);
         assert_eq!(rig.store.can_receive(), has_room);
     }
 }
@@ -110,8 +110,8 @@ fn keys_count_toward_outgoing_bytes_max() {
 fn records_not_polled_block_requests() {
     let limits = StoreLimits { outgoing_bytes_max: 10_000, ..StoreLimits::default() };
     let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
-    let ask = rig.ask("c", &set("k", &"v".repeat(10_000)));
-    ask.submit_to(rig.now(), &mut rig.store);
+    let request = rig.request("c", &set("k", &"v".repeat(10_000)));
+    request.submit_to(rig.now(), &mut rig.store);
     assert!(!rig.store.can_receive());
     let batch = rig.store.poll_records().unwrap();
     assert!(rig.store.can_receive());
@@ -126,8 +126,8 @@ fn reconnects_leave_one_subscribe_sent_before_all_else() {
     assert!(matches!(store.poll_transmit(), Some(Transmit::Subscribe { .. })));
     assert_eq!(store.poll_transmit(), None);
     let mut rig = Rig::with(StoreConfig::new(7).durability(Durability::All));
-    let ask = rig.ask("c", &set("k", "v"));
-    assert_eq!(rig.send(&ask), [], "the reply waits for its record");
+    let request = rig.request("c", &set("k", "v"));
+    assert_eq!(rig.send(&request), [], "the reply waits for its record");
     rig.store.handle_connected(rig.now());
     assert!(matches!(rig.store.poll_transmit(), Some(Transmit::Subscribe { .. })));
 }
@@ -140,8 +140,8 @@ fn unacknowledged_payloads_stay_within_outgoing_bytes_max_in_any_order_of_acknow
         assert_eq!(rig.answer(client, &watch("k")), OK);
     }
     for _ in 0..100 {
-        let ask = rig.ask("w", &set("k", &"v".repeat(1_000)));
-        ask.submit_to(rig.now(), &mut rig.store);
+        let request = rig.request("w", &set("k", &"v".repeat(1_000)));
+        request.submit_to(rig.now(), &mut rig.store);
         let sent: Vec<_> = std::iter::from_fn(|| rig.store.poll_transmit()).collect();
         let tokens = sent.iter().filter_map(|transmit| match transmit {
             Transmit::Publish(publish) => publish.token,
@@ -175,14 +175,14 @@ fn expired_values_removed_for_a_quota_are_recorded_one_by_one() {
     };
     for n in 0..100 {
         let key = format!("key-{n:03}");
-        let ask = rig.ask("c", &set_if(&key, "0123456789", Condition::Always, 1));
-        ask.submit_to(rig.now(), &mut rig.store);
+        let request = rig.request("c", &set_if(&key, "0123456789", Condition::Always, 1));
+        request.submit_to(rig.now(), &mut rig.store);
         drain(&mut rig);
         _ = Sent::drain(&mut rig.store);
     }
     rig.millis = 10;
-    let ask = rig.ask("c", &set("big", &"v".repeat(1_500)));
-    ask.submit_to(rig.now(), &mut rig.store);
+    let request = rig.request("c", &set("big", &"v".repeat(1_500)));
+    request.submit_to(rig.now(), &mut rig.store);
     let units = drain(&mut rig);
     assert_eq!(units, [vec![1; 100], vec![2]].concat(), "the value and its response");
 }

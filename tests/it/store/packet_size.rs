@@ -37,8 +37,8 @@ fn packet_len(publish: &transport::Publish) -> usize {
     Packet::Publish(packet).encoded_len().expect("a packet")
 }
 
-fn reply(rig: &mut Rig, ask: &StoreRequest) -> transport::Publish {
-    ask.submit_to(rig.now(), &mut rig.store);
+fn reply(rig: &mut Rig, request: &StoreRequest) -> transport::Publish {
+    request.submit_to(rig.now(), &mut rig.store);
     let Some(Transmit::Publish(reply)) = rig.store.poll_transmit() else { panic!("no reply") };
     while rig.store.poll_transmit().is_some() {}
     reply
@@ -49,13 +49,13 @@ fn value_beyond_the_packet_limit_of_its_requester_is_refused() {
     let mut rig = Rig::new();
     let value = "v".repeat(500);
     rig.answer("writer", &set("k", &value));
-    let mut ask = rig.ask("c", &get("k"));
-    (ask.expiry, ask.incarnation) = (Some(10), Some(String::new()));
-    let whole = packet_len(&reply(&mut rig, &ask));
+    let mut request = rig.request("c", &get("k"));
+    (request.expiry, request.incarnation) = (Some(10), Some(String::new()));
+    let whole = packet_len(&reply(&mut rig, &request));
     assert!(whole > 600, "{whole}");
     for max in 0..whole + 2 * SLACK {
-        ask.packet_bytes_max = Some(max);
-        let reply = reply(&mut rig, &ask);
+        request.packet_bytes_max = Some(max);
+        let reply = reply(&mut rig, &request);
         let is_refused = *reply.payload == *QUOTA;
         assert!(is_refused || packet_len(&reply) <= max, "{max}");
         assert!(!is_refused || whole + SLACK > max, "{max} suffices for {whole}");
@@ -66,9 +66,9 @@ fn value_beyond_the_packet_limit_of_its_requester_is_refused() {
 #[test]
 fn write_is_applied_whatever_the_packet_limit_of_its_requester() {
     let mut rig = Rig::new();
-    let mut ask = rig.ask("c", &set("k", "v"));
-    ask.packet_bytes_max = Some(1);
-    assert_eq!(*reply(&mut rig, &ask).payload, *b"+OK\r\n");
+    let mut request = rig.request("c", &set("k", "v"));
+    request.packet_bytes_max = Some(1);
+    assert_eq!(*reply(&mut rig, &request).payload, *b"+OK\r\n");
     assert_eq!(rig.store.get(rig.now(), b"k").map(|entry| entry.value.to_vec()), Some(b"v".into()));
 }
 
@@ -87,9 +87,9 @@ fn scan_pages_fit_into_the_packet_limit_of_the_requester() {
         let is_whole = loop {
             let scan = Scan { pattern: b"*".as_slice(), token: token.as_deref() };
             rig.number += 1;
-            let mut ask = StoreRequest::with_payload("c", rig.number, scan.encode());
-            ask.packet_bytes_max = Some(max);
-            let reply = reply(&mut rig, &ask);
+            let mut request = StoreRequest::with_payload("c", rig.number, scan.encode());
+            request.packet_bytes_max = Some(max);
+            let reply = reply(&mut rig, &request);
             if *reply.payload == *QUOTA {
                 break false;
             }

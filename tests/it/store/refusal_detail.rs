@@ -12,8 +12,8 @@ use statestore_testkit::machines::request::StoreRequest;
 use super::{EPOCH, Rig, get, set, watch};
 
 /// The detail that the store returns, and the reason in its reply.
-fn details(rig: &mut Rig, ask: &StoreRequest) -> (Option<String>, Option<String>) {
-    let own = match ask.submit_to(rig.now(), &mut rig.store).outcome {
+fn details(rig: &mut Rig, request: &StoreRequest) -> (Option<String>, Option<String>) {
+    let own = match request.submit_to(rig.now(), &mut rig.store).outcome {
         RequestOutcome::Refused(refused) => Some(refused.to_string()),
         RequestOutcome::Dropped(reason) => Some(reason.to_string()),
         _ => None,
@@ -37,45 +37,45 @@ type Case = (fn(&mut StoreRequest), &'static str);
 #[test]
 fn each_refusal_names_the_rule_and_the_measured_values() {
     let mut rig = explaining(StoreLimits::default());
-    let mut fenced = rig.ask("c", &set("fenced", "v"));
+    let mut fenced = rig.request("c", &set("fenced", "v"));
     fenced.token = Some(format!("{EPOCH}:7:lock"));
     assert_eq!(details(&mut rig, &fenced), (None, None));
     let cases: [Case; 12] = [
         (
-            |ask| ask.payload = Bytes::from_static(b"*1\r\n$3\r\nFLY\r\n"),
+            |request| request.payload = Bytes::from_static(b"*1\r\n$3\r\nFLY\r\n"),
             "the payload is malformed: unknown command at byte 8",
         ),
         (
-            |ask| ask.payload = Bytes::from_static(b"*1\r\n$3\r\nGET\r\n"),
+            |request| request.payload = Bytes::from_static(b"*1\r\n$3\r\nGET\r\n"),
             "the payload is malformed: wrong number of arguments at byte ",
         ),
-        (|ask| ask.correlation = None, "the request has no correlation data"),
-        (|ask| ask.qos = Qos::AtMostOnce, "the request was not published with QoS 1"),
+        (|request| request.correlation = None, "the request has no correlation data"),
+        (|request| request.qos = Qos::AtMostOnce, "the request was not published with QoS 1"),
         (
-            |ask| ask.source = Some("other".into()),
+            |request| request.source = Some("other".into()),
             "__srcId differs from the client id of the sender",
         ),
-        (|ask| ask.timestamp = None, "the request has no __ts"),
-        (|ask| ask.timestamp = Some("soon".into()), "__ts is malformed: "),
-        (|ask| ask.token = Some("1:x:c".into()), "__ft is malformed: "),
+        (|request| request.timestamp = None, "the request has no __ts"),
+        (|request| request.timestamp = Some("soon".into()), "__ts is malformed: "),
+        (|request| request.token = Some("1:x:c".into()), "__ft is malformed: "),
         (
-            |ask| ask.timestamp = Some(format!("{}:0:c", EPOCH + 61_234)),
+            |request| request.timestamp = Some(format!("{}:0:c", EPOCH + 61_234)),
             "__ts is 61234 ms ahead of the store's clock (limit 60000 ms)",
         ),
         (
-            |ask| ask.token = Some(format!("{}:0:c", EPOCH + 60_001)),
+            |request| request.token = Some(format!("{}:0:c", EPOCH + 60_001)),
             "__ft is 60001 ms ahead of the store's clock (limit 60000 ms)",
         ),
         (|_| {}, "the key is fenced by 1696374425000:7:lock and the request has no __ft"),
         (
-            |ask| ask.token = Some(format!("{EPOCH}:6:a\nb")),
+            |request| request.token = Some(format!("{EPOCH}:6:a\nb")),
             "the key is fenced by 1696374425000:7:lock and __ft is 1696374425000:6:a\u{fffd}b",
         ),
     ];
     for (change, expected) in cases {
-        let mut ask = rig.ask("c", &set("fenced", "secret"));
-        change(&mut ask);
-        let (own, replied) = details(&mut rig, &ask);
+        let mut request = rig.request("c", &set("fenced", "secret"));
+        change(&mut request);
+        let (own, replied) = details(&mut rig, &request);
         let own = own.expect(expected);
         assert!(own.starts_with(expected), "{own:?} and not {expected:?}");
         assert!(!own.contains("secret") && own.len() < 256, "{own}");
@@ -83,19 +83,25 @@ fn each_refusal_names_the_rule_and_the_measured_values() {
     }
     for (change, expected) in [
         (
-            (|ask| ask.response_topic = None) as fn(&mut StoreRequest),
+            (|request| request.response_topic = None) as fn(&mut StoreRequest),
             "the request has no response topic",
         ),
-        (|ask| ask.response_topic = Some("$SYS/x".into()), "the response topic is forbidden: "),
-        (|ask| ask.topic = "elsewhere".into(), "the message is not a request, or it is retained"),
+        (
+            |request| request.response_topic = Some("$SYS/x".into()),
+            "the response topic is forbidden: ",
+        ),
+        (
+            |request| request.topic = "elsewhere".into(),
+            "the message is not a request, or it is retained",
+        ),
     ] {
-        let mut ask = rig.ask("c", &set("k", "v"));
-        change(&mut ask);
-        let (own, replied) = details(&mut rig, &ask);
+        let mut request = rig.request("c", &set("k", "v"));
+        change(&mut request);
+        let (own, replied) = details(&mut rig, &request);
         assert!(own.as_ref().is_some_and(|own| own.starts_with(expected)), "{own:?}");
         assert_eq!(replied, None, "dropped requests get no reply");
     }
-    let accepted = rig.ask("c", &set("k", "v"));
+    let accepted = rig.request("c", &set("k", "v"));
     assert_eq!(details(&mut rig, &accepted), (None, None), "an accepted request clears the detail");
 }
 
@@ -115,8 +121,8 @@ fn exceeded_limit_is_named_with_the_needed_and_allowed_values() {
     let mut rig = explaining(limits);
     let (long, value, part) = ("k".repeat(21), "v".repeat(61), "v".repeat(45));
     let mut refused = |client: &str, command| {
-        let ask = rig.ask(client, &command);
-        let (own, replied) = details(&mut rig, &ask);
+        let request = rig.request(client, &command);
+        let (own, replied) = details(&mut rig, &request);
         assert_eq!(own, replied);
         own
     };
@@ -155,30 +161,30 @@ fn policy_refusal_names_the_denied_access() {
     let config = StoreConfig::new(7).explain(true);
     let allows = |access| access == Access::Write;
     let mut rig = Rig::with(config.authorizer(move |_, access, _| allows(access)));
-    let ask = rig.ask("c", &get("k"));
+    let request = rig.request("c", &get("k"));
     let no_read = "the policy does not allow this client to read the key".to_owned();
-    assert_eq!(details(&mut rig, &ask), (Some(no_read.clone()), Some(no_read)));
-    let mut ask = rig.ask("c", &set("k", "v"));
-    ask.token = ask.timestamp.clone();
-    let (own, _) = details(&mut rig, &ask);
+    assert_eq!(details(&mut rig, &request), (Some(no_read.clone()), Some(no_read)));
+    let mut request = rig.request("c", &set("k", "v"));
+    request.token = request.timestamp.clone();
+    let (own, _) = details(&mut rig, &request);
     assert!(own.is_some_and(|own| own.ends_with("write the key with a fencing token")));
 }
 
 #[test]
 fn reason_is_in_the_reply_only_if_configured_and_not_in_duplicates() {
     let refused = |rig: &mut Rig| {
-        let mut ask = rig.ask("c", &set("k", "v"));
-        ask.timestamp = None;
-        ask
+        let mut request = rig.request("c", &set("k", "v"));
+        request.timestamp = None;
+        request
     };
     let mut silent = Rig::new();
-    let ask = refused(&mut silent);
-    assert_eq!(details(&mut silent, &ask), (Some("the request has no __ts".into()), None));
+    let request = refused(&mut silent);
+    assert_eq!(details(&mut silent, &request), (Some("the request has no __ts".into()), None));
     let mut rig = explaining(StoreLimits::default());
-    let ask = refused(&mut rig);
-    assert!(matches!(details(&mut rig, &ask), (Some(_), Some(_))));
+    let request = refused(&mut rig);
+    assert!(matches!(details(&mut rig, &request), (Some(_), Some(_))));
     assert_eq!(
-        details(&mut rig, &ask),
+        details(&mut rig, &request),
         (None, None),
         "a duplicate gets the reply without the reason"
     );
@@ -196,12 +202,12 @@ fn reason_is_in_the_reply_only_if_configured_and_not_in_duplicates() {
 fn long_reason_in_a_reply_is_truncated() {
     let mut rig = explaining(StoreLimits::default());
     let node = "ü".repeat(128);
-    let mut ask = rig.ask("c", &set("k", "v"));
-    ask.token = Some(format!("{EPOCH}:7:{node}"));
-    assert_eq!(details(&mut rig, &ask), (None, None));
-    ask = rig.ask("c", &set("k", "w"));
-    ask.token = Some(format!("{EPOCH}:6:{node}"));
-    let (own, replied) = details(&mut rig, &ask);
+    let mut request = rig.request("c", &set("k", "v"));
+    request.token = Some(format!("{EPOCH}:7:{node}"));
+    assert_eq!(details(&mut rig, &request), (None, None));
+    request = rig.request("c", &set("k", "w"));
+    request.token = Some(format!("{EPOCH}:6:{node}"));
+    let (own, replied) = details(&mut rig, &request);
     let (own, replied) = (own.expect("refused"), replied.expect("explained"));
     assert!(own.len() > 500 && own.starts_with(&replied), "{replied}");
     assert!((253..=property::REASON_BYTES_MAX).contains(&replied.len()), "{}", replied.len());
@@ -210,11 +216,11 @@ fn long_reason_in_a_reply_is_truncated() {
 #[test]
 fn error_with_the_text_of_its_cause_has_no_source() {
     let mut rig = explaining(StoreLimits::default());
-    let mut asks = [rig.ask("c", &set("k", "v")), rig.ask("c", &set("k", "v"))];
-    asks[0].payload = Bytes::from_static(b"*1\r\n$3\r\nFLY\r\n");
-    asks[1].timestamp = Some("soon".into());
-    for ask in asks {
-        let RequestOutcome::Refused(refused) = ask.submit_to(rig.now(), &mut rig.store).outcome
+    let mut requests = [rig.request("c", &set("k", "v")), rig.request("c", &set("k", "v"))];
+    requests[0].payload = Bytes::from_static(b"*1\r\n$3\r\nFLY\r\n");
+    requests[1].timestamp = Some("soon".into());
+    for request in requests {
+        let RequestOutcome::Refused(refused) = request.submit_to(rig.now(), &mut rig.store).outcome
         else {
             panic!("the request is refused")
         };

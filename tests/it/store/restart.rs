@@ -12,11 +12,11 @@ use super::durability::{all_records, contents, durable, leaves, records, started
 use super::{EPOCH, OK, Rig, del, set, set_if, stop, watch};
 
 /// Restores a store from `disk`, redelivers a request and returns what the store sends.
-fn redeliver(disk: &[Record], config: StoreConfig, unix: u64, ask: &StoreRequest) -> Vec<Sent> {
+fn redeliver(disk: &[Record], config: StoreConfig, unix: u64, request: &StoreRequest) -> Vec<Sent> {
     let mut store = Store::new(config);
     let now = Now::new(Instant::from_millis(0), UnixTime::from_millis(EPOCH + unix));
     disk.iter().for_each(|record| store.restore(now, record));
-    ask.submit_to(now, &mut store);
+    request.submit_to(now, &mut store);
     if let Some(batch) = store.poll_records() {
         store.handle_persisted(batch.id);
     }
@@ -30,21 +30,21 @@ fn duplicate_after_a_restart_gets_the_first_reply() {
     let mut first = Vec::new();
     let lock = |value| set_if("lock", value, Condition::IfAbsent, 10_000);
     for command in [lock("a"), lock("b"), del("lock"), set("k", "1"), set("k", "2"), del("k")] {
-        let ask = rig.ask("c", &command);
-        let _ = rig.send(&ask);
+        let request = rig.request("c", &command);
+        let _ = rig.send(&request);
         let (id, records) = all_records(&mut rig);
         rig.store.handle_persisted(id);
         disk.extend(records);
-        first.push((ask, Sent::drain(&mut rig.store)));
+        first.push((request, Sent::drain(&mut rig.store)));
     }
     let contents = |disk: &[Record]| contents(&started(disk, 0).0, started(disk, 0).1);
     // From a log and from its snapshot; with another seed, and at any wall time.
     let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
     assert_eq!(contents(&disk), contents(&snapshot));
     for (unix, disk) in [(0, &disk), (0, &snapshot), (3_600_000, &disk)] {
-        for (ask, sent) in &first {
+        for (request, sent) in &first {
             let config = StoreConfig::new(8).durability(Durability::All);
-            assert_eq!(&redeliver(disk, config, unix, ask), sent);
+            assert_eq!(&redeliver(disk, config, unix, request), sent);
         }
     }
     // The refused lock is not acquired although it is free now; a new request is not a duplicate.
@@ -83,9 +83,9 @@ fn versions_of_non_durable_writes_are_not_reissued_after_a_restart() {
     for (millis, stamp) in [(0, 0), (1, 0), (9_999, 0), (10_000, 0), (10_001, 60_000), (10_002, 0)]
     {
         rig.millis = millis;
-        let mut ask = rig.ask("c", &set("k", "v"));
-        ask.timestamp = Some(format!("{}:0:c", EPOCH + millis + stamp));
-        let _ = rig.send(&ask);
+        let mut request = rig.request("c", &set("k", "v"));
+        request.timestamp = Some(format!("{}:0:c", EPOCH + millis + stamp));
+        let _ = rig.send(&request);
         if let Some(batch) = rig.store.poll_records() {
             rig.store.handle_persisted(batch.id);
             disk.extend(batch.records);
@@ -94,9 +94,9 @@ fn versions_of_non_durable_writes_are_not_reissued_after_a_restart() {
         let (store, now) = started(&disk, 0);
         assert!(store.is_empty());
         let mut later = store;
-        let mut ask = rig.ask("c", &set("k", "v"));
-        ask.timestamp = Some(format!("{EPOCH}:0:c"));
-        ask.submit_to(now, &mut later);
+        let mut request = rig.request("c", &set("k", "v"));
+        request.timestamp = Some(format!("{EPOCH}:0:c"));
+        request.submit_to(now, &mut later);
         let next = later.get(now, b"k").unwrap().version;
         assert!(next > issued, "{next} after {issued}");
         stamp_max = stamp.max(stamp_max);
@@ -191,18 +191,18 @@ fn durable_registrations_survive_a_restart() {
 fn redelivered_stop_after_a_restart_does_not_end_a_later_registration() {
     let mut rig = Rig::with(watching());
     let mut disk = Vec::new();
-    let asks = [watch("k"), stop("k"), watch("k")].map(|command| rig.ask("c", &command));
-    for ask in &asks {
-        let _ = rig.send(ask);
+    let requests = [watch("k"), stop("k"), watch("k")].map(|command| rig.request("c", &command));
+    for request in &requests {
+        let _ = rig.send(request);
         disk.extend(all_records(&mut rig).1);
     }
     let mut rig = Rig::with(watching());
     disk.iter().for_each(|record| rig.store.restore(rig.now(), record));
-    let _ = rig.send(&asks[1]);
+    let _ = rig.send(&requests[1]);
     assert_eq!(rig.store.registrations(), 1);
     // A new STOP ends it.
-    let ask = rig.ask("c", &stop("k"));
-    let _ = rig.send(&ask);
+    let request = rig.request("c", &stop("k"));
+    let _ = rig.send(&request);
     assert_eq!(rig.store.registrations(), 0);
 }
 

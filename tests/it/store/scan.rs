@@ -33,7 +33,7 @@ impl Rig {
         assert_eq!(self.answer("writer", &set(key, "v")), r"+OK\r\n");
     }
 
-    fn scan_ask(&mut self, pattern: &[u8], token: &Token) -> StoreRequest {
+    fn scan_request(&mut self, pattern: &[u8], token: &Token) -> StoreRequest {
         self.number += 1;
         StoreRequest::with_payload(
             "c",
@@ -43,18 +43,21 @@ impl Rig {
     }
 
     /// Payload of the reply.
-    fn payload(&mut self, ask: &StoreRequest) -> Vec<u8> {
-        ask.submit_to(self.now(), &mut self.store);
+    fn payload(&mut self, request: &StoreRequest) -> Vec<u8> {
+        request.submit_to(self.now(), &mut self.store);
         let Some(Transmit::Publish(reply)) = self.store.poll_transmit() else { panic!("no reply") };
         assert!(reply.user_properties().all(|(name, _)| name == property::STATUS));
-        assert_eq!(reply.correlation_data.map(|data| data.as_bytes().to_vec()), ask.correlation);
+        assert_eq!(
+            reply.correlation_data.map(|data| data.as_bytes().to_vec()),
+            request.correlation
+        );
         assert!(matches!(self.store.poll_transmit(), Some(Transmit::Acknowledge(_))));
         reply.payload.to_vec()
     }
 
     fn page(&mut self, pattern: &str, token: &Token) -> (Vec<String>, Token) {
-        let ask = self.scan_ask(pattern.as_bytes(), token);
-        let payload = self.payload(&ask);
+        let request = self.scan_request(pattern.as_bytes(), token);
+        let payload = self.payload(&request);
         let page = Page::decode(&payload).expect("a page");
         let keys = page.keys().map(|key| String::from_utf8(key.to_vec()).expect("UTF-8"));
         (keys.collect(), page.token().map(<[u8]>::to_vec))
@@ -75,8 +78,8 @@ impl Rig {
     }
 
     fn refused(&mut self, pattern: &[u8], token: &Token) -> Vec<u8> {
-        let ask = self.scan_ask(pattern, token);
-        let payload = self.payload(&ask);
+        let request = self.scan_request(pattern, token);
+        let payload = self.payload(&request);
         assert!(payload.starts_with(b"-ERR "), "{}", payload.escape_ascii());
         payload
     }
@@ -92,8 +95,8 @@ fn scan_returns_matching_keys_in_order() {
     for nothing in ["", "d*", "b/3", "B"] {
         assert_eq!(rig.listing(nothing), (vec![], 1), "{nothing:?}");
     }
-    let ask = rig.scan_ask(b"b\xff*", &None);
-    assert_eq!(rig.payload(&ask), b"*1\r\n*0\r\n", "a pattern that is not UTF-8");
+    let request = rig.scan_request(b"b\xff*", &None);
+    assert_eq!(rig.payload(&request), b"*1\r\n*0\r\n", "a pattern that is not UTF-8");
 }
 
 #[test]
@@ -142,10 +145,10 @@ fn scan_omits_expired_keys() {
 #[test]
 fn redelivered_scan_is_executed_again() {
     let mut rig = Rig::holding(StoreLimits::default(), ["a"]);
-    let ask = rig.scan_ask(b"*", &None);
-    let first = rig.payload(&ask);
+    let request = rig.scan_request(b"*", &None);
+    let first = rig.payload(&request);
     rig.put("b");
-    assert_ne!(rig.payload(&ask), first);
+    assert_ne!(rig.payload(&request), first);
     let counters = *rig.store.counters();
     let scans = counters.of(RequestKind::Scan);
     assert_eq!((scans.applied, scans.duplicates), (2, 0));
@@ -174,9 +177,9 @@ fn scan_refuses_invalid_patterns_foreign_tokens_and_spoofed_senders() {
     damaged.pop();
     assert_eq!(rig.refused(b"*", &Some(damaged)), SYNTAX);
     assert_eq!(rig.page("*", &token).0, ["cccc"], "the token is still valid");
-    let mut ask = rig.scan_ask(b"*", &None);
-    ask.source = Some("another client".into());
-    assert_eq!(rig.payload(&ask), DENIED);
+    let mut request = rig.scan_request(b"*", &None);
+    request.source = Some("another client".into());
+    assert_eq!(rig.payload(&request), DENIED);
 }
 
 #[test]
@@ -408,8 +411,8 @@ proptest! {
     #[test]
     fn any_pattern_and_token_get_a_reply(pattern: Vec<u8>, token: Option<Vec<u8>>) {
         let mut rig = Rig::holding(small(20, 100), ["a", "b", "**", "\u{1f980}"]);
-        let ask = rig.scan_ask(&pattern, &token);
-        let payload = rig.payload(&ask);
+        let request = rig.scan_request(&pattern, &token);
+        let payload = rig.payload(&request);
         prop_assert!(Page::decode(&payload).is_ok() || payload == SYNTAX);
     }
 }

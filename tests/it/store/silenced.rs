@@ -21,9 +21,9 @@ fn quota() -> String {
 
 /// The same request under an unverified client id, as a store gets it from an external broker.
 fn unverified(rig: &mut Rig, client: &str, command: &Command<&[u8]>) -> String {
-    let mut ask = rig.ask(client, command);
-    ask.verified = None;
-    rig.all(&ask).1.0
+    let mut request = rig.request(client, command);
+    request.verified = None;
+    rig.all(&request).1.0
 }
 
 /// Polls all packets; returns the tokens of the notifications.
@@ -38,8 +38,8 @@ fn tokens(store: &mut Store) -> Vec<PublishToken> {
 
 /// Writes a key; none of its notifications has a subscriber. Returns the number of notifications.
 fn write_unheard(rig: &mut Rig, key: &str) -> usize {
-    let ask = rig.ask("writer", &set(key, "v"));
-    ask.submit_to(rig.now(), &mut rig.store);
+    let request = rig.request("writer", &set(key, "v"));
+    request.submit_to(rig.now(), &mut rig.store);
     let tokens = tokens(&mut rig.store);
     for token in &tokens {
         rig.store.handle_published(rig.now(), *token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
@@ -67,13 +67,13 @@ fn state(rig: &Rig) -> (usize, usize, u64, u64) {
 fn stop_of_a_silenced_registration_gets_ok() {
     let mut rig = Rig::new();
     assert_eq!(unverified(&mut rig, "a", &watch("lock")), OK);
-    let lock = rig.ask("a", &set_if("lock", "a", Condition::IfAbsentOrEqual, 10_000));
+    let lock = rig.request("a", &set_if("lock", "a", Condition::IfAbsentOrEqual, 10_000));
     lock.submit_to(rig.now(), &mut rig.store);
     let unheard = tokens(&mut rig.store);
     assert_eq!(unheard.len(), 1);
     rig.store.handle_published(rig.now(), unheard[0], ReasonCode::NO_MATCHING_SUBSCRIBERS);
     assert_eq!(state(&rig), (1, 1, 1, 0));
-    let end = rig.ask("a", &stop("lock"));
+    let end = rig.request("a", &stop("lock"));
     assert_eq!(rig.reply(&end).0, OK);
     assert_eq!(rig.reply(&end).0, OK, "a duplicate gets the same reply");
     assert_eq!(state(&rig), (0, 0, 1, 0));
@@ -86,8 +86,8 @@ fn silenced_registration_is_not_notified_until_its_client_registers_again() {
     for (client, key) in [("a", "k"), ("b", "k"), ("a", "l")] {
         assert_eq!(rig.answer(client, &watch(key)), OK);
     }
-    let ask = rig.ask("writer", &set("k", "v"));
-    ask.submit_to(rig.now(), &mut rig.store);
+    let request = rig.request("writer", &set("k", "v"));
+    request.submit_to(rig.now(), &mut rig.store);
     let [of_a, of_b] = tokens(&mut rig.store)[..] else { panic!("two notifications") };
     rig.store.handle_published(rig.now(), of_a, ReasonCode::NO_MATCHING_SUBSCRIBERS);
     rig.store.handle_published(rig.now(), of_b, ReasonCode::SUCCESS);
@@ -133,8 +133,8 @@ fn queued_notifications_of_a_silenced_registration_are_dropped() {
         rig.answer(client, &watch("k"));
     }
     for value in ["1", "2", "3"] {
-        let ask = rig.ask("writer", &set("k", value));
-        ask.submit_to(rig.now(), &mut rig.store);
+        let request = rig.request("writer", &set("k", value));
+        request.submit_to(rig.now(), &mut rig.store);
     }
     let Some(Transmit::Publish(first)) = rig.store.poll_transmit() else {
         panic!("a notification")
@@ -152,8 +152,8 @@ fn queued_notifications_of_a_silenced_registration_are_dropped() {
     let mut rig = Rig::new();
     rig.answer("a", &watch("k"));
     for value in ["1", "2", "3"] {
-        let ask = rig.ask("writer", &set("k", value));
-        ask.submit_to(rig.now(), &mut rig.store);
+        let request = rig.request("writer", &set("k", value));
+        request.submit_to(rig.now(), &mut rig.store);
     }
     let sent = tokens(&mut rig.store);
     rig.store.handle_published(rig.now(), sent[0], ReasonCode::NO_MATCHING_SUBSCRIBERS);
@@ -227,8 +227,8 @@ fn unverified_client_without_a_subscriber_may_be_evicted_at_once() {
         match sign {
             "renewal" => assert_eq!(unverified(&mut rig, "gone", &watch("l")), OK),
             "puback" => {
-                let ask = rig.ask("writer", &set("l", "v"));
-                ask.submit_to(rig.now(), &mut rig.store);
+                let request = rig.request("writer", &set("l", "v"));
+                request.submit_to(rig.now(), &mut rig.store);
                 for token in tokens(&mut rig.store) {
                     rig.store.handle_published(rig.now(), token, ReasonCode::SUCCESS);
                 }
@@ -294,16 +294,16 @@ fn silence_of_a_registration_has_no_record() {
     let mut rig =
         Rig::with(StoreConfig::new(7).durability(Durability::All).durable_registrations(true));
     let mut disk: Vec<Record> = Vec::new();
-    let mut send = |rig: &mut Rig, ask: &StoreRequest| {
-        ask.submit_to(rig.now(), &mut rig.store);
+    let mut send = |rig: &mut Rig, request: &StoreRequest| {
+        request.submit_to(rig.now(), &mut rig.store);
         while let Some(batch) = rig.store.poll_records() {
             disk.extend(batch.records);
             rig.store.handle_persisted(batch.id);
         }
         tokens(&mut rig.store)
     };
-    let asks = [rig.ask("a", &watch("k")), rig.ask("w", &set("k", "v"))];
-    let unheard: Vec<_> = asks.iter().flat_map(|ask| send(&mut rig, ask)).collect();
+    let requests = [rig.request("a", &watch("k")), rig.request("w", &set("k", "v"))];
+    let unheard: Vec<_> = requests.iter().flat_map(|request| send(&mut rig, request)).collect();
     rig.store.handle_published(rig.now(), unheard[0], ReasonCode::NO_MATCHING_SUBSCRIBERS);
     assert_eq!((rig.store.poll_records(), state(&rig)), (None, (1, 1, 1, 0)));
     let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
@@ -324,17 +324,21 @@ fn eviction_of_a_silenced_registration_is_recorded() {
         StoreLimits { registrations_max: 1, client_percent: 100, ..StoreLimits::default() };
     let config = StoreConfig::new(7).limits(limits).durability(Durability::All);
     let mut rig = Rig::with(config.durable_registrations(true));
-    let persist = |rig: &mut Rig, ask: &StoreRequest| {
-        ask.submit_to(rig.now(), &mut rig.store);
+    let persist = |rig: &mut Rig, request: &StoreRequest| {
+        request.submit_to(rig.now(), &mut rig.store);
         let (id, records) = all_records(rig);
         rig.store.handle_persisted(id);
         (tokens(&mut rig.store), records)
     };
-    let asks = [rig.ask("a", &watch("k")), rig.ask("w", &set("k", "v")), rig.ask("b", &watch("l"))];
-    persist(&mut rig, &asks[0]);
-    let (unheard, _) = persist(&mut rig, &asks[1]);
+    let requests = [
+        rig.request("a", &watch("k")),
+        rig.request("w", &set("k", "v")),
+        rig.request("b", &watch("l")),
+    ];
+    persist(&mut rig, &requests[0]);
+    let (unheard, _) = persist(&mut rig, &requests[1]);
     rig.store.handle_published(rig.now(), unheard[0], ReasonCode::NO_MATCHING_SUBSCRIBERS);
-    let (_, records) = persist(&mut rig, &asks[2]);
+    let (_, records) = persist(&mut rig, &requests[2]);
     let ended = |record: &&Record| matches!(record, Record::Unregistered { client_id, .. } if &**client_id == "a");
     assert_eq!(records.iter().filter(ended).count(), 1, "{records:?}");
 }

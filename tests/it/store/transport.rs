@@ -37,9 +37,9 @@ fn store_is_ready_from_the_suback_of_a_connection_until_its_loss() {
 #[test]
 fn request_without_response_topic_is_dropped_and_acknowledged() {
     let mut rig = Rig::new();
-    let mut ask = rig.ask("c", &set("k", "v"));
-    ask.response_topic = None;
-    assert_eq!(rig.send(&ask), [Sent::Acknowledge(1)]);
+    let mut request = rig.request("c", &set("k", "v"));
+    request.response_topic = None;
+    assert_eq!(rig.send(&request), [Sent::Acknowledge(1)]);
     assert_eq!((rig.store.counters().unanswerable, rig.store.len()), (1, 0));
 }
 
@@ -56,10 +56,10 @@ fn reply_carries_the_remaining_message_expiry_of_its_request() {
         (Some(u32::MAX), 0, Some(u32::MAX)),
     ] {
         rig.millis += 100_000;
-        let mut ask = rig.ask("c", &get("k"));
-        ask.expiry = expiry;
-        ask.arrived = Some(Instant::from_millis(rig.millis - waited));
-        let sent = rig.send(&ask);
+        let mut request = rig.request("c", &get("k"));
+        request.expiry = expiry;
+        request.arrived = Some(Instant::from_millis(rig.millis - waited));
+        let sent = rig.send(&request);
         let Some(Sent::Reply { expiry: found, .. }) = sent.first() else { panic!("{sent:?}") };
         assert_eq!(*found, left, "{expiry:?} after {waited} ms");
     }
@@ -73,11 +73,11 @@ fn forbidden_response_topic_disconnects_the_verified_sender() {
         [REQUEST, RESERVED, &below, "", "a/+", "a/#", "a\0b", &deep, "$SYS/x", "$share/g/t", "$"]
     {
         let mut rig = Rig::new();
-        let mut ask = rig.ask("c", &set("k", "v"));
-        ask.response_topic = Some(topic.into());
-        (ask.verified, ask.source) = (Some("c".into()), None);
+        let mut request = rig.request("c", &set("k", "v"));
+        request.response_topic = Some(topic.into());
+        (request.verified, request.source) = (Some("c".into()), None);
         let expected = [Sent::Disconnect("c".into()), Sent::Acknowledge(1)];
-        assert_eq!(rig.send(&ask), expected, "{topic:?}");
+        assert_eq!(rig.send(&request), expected, "{topic:?}");
         assert_eq!((rig.store.counters().forbidden, rig.store.len()), (1, 0));
     }
 }
@@ -85,10 +85,10 @@ fn forbidden_response_topic_disconnects_the_verified_sender() {
 #[test]
 fn forbidden_response_topic_does_not_disconnect_an_unverified_client_id() {
     let mut rig = Rig::new();
-    let mut ask = rig.ask("victim", &set("k", "v"));
-    ask.response_topic = Some(REQUEST.into());
-    (ask.verified, ask.source) = (None, Some("victim".into()));
-    assert_eq!(rig.send(&ask), [Sent::Acknowledge(1)]);
+    let mut request = rig.request("victim", &set("k", "v"));
+    request.response_topic = Some(REQUEST.into());
+    (request.verified, request.source) = (None, Some("victim".into()));
+    assert_eq!(rig.send(&request), [Sent::Acknowledge(1)]);
     assert_eq!((rig.store.counters().forbidden, rig.store.len()), (1, 0));
 }
 
@@ -111,23 +111,23 @@ fn any_other_response_topic_is_used_verbatim() {
     let mut rig = Rig::new();
     let deep = "a/".repeat(199) + "a";
     for topic in ["reply", "clients/c/response", "clients/statestore/v1", "/", "a/$SYS", &deep] {
-        let mut ask = rig.ask("c", &get("k"));
-        ask.response_topic = Some(topic.into());
-        assert_eq!(rig.reply(&ask).0, r"$-1\r\n");
+        let mut request = rig.request("c", &get("k"));
+        request.response_topic = Some(topic.into());
+        assert_eq!(rig.reply(&request).0, r"$-1\r\n");
     }
 }
 
 #[test]
 fn correlation_data_is_required_and_copied_into_the_reply() {
     let mut rig = Rig::new();
-    let mut ask = rig.ask("c", &set("k", "v"));
-    ask.correlation = None;
-    assert_eq!(rig.reply(&ask), error("missing correlation data"));
+    let mut request = rig.request("c", &set("k", "v"));
+    request.correlation = None;
+    assert_eq!(rig.reply(&request), error("missing correlation data"));
     assert_eq!(rig.store.len(), 0);
     for data in [vec![], vec![0], vec![7; 16], vec![255; 500]] {
-        let mut ask = rig.ask("c", &get("k"));
-        ask.correlation = Some(data);
-        assert_eq!(rig.reply(&ask).0, r"$-1\r\n");
+        let mut request = rig.request("c", &get("k"));
+        request.correlation = Some(data);
+        assert_eq!(rig.reply(&request).0, r"$-1\r\n");
     }
 }
 
@@ -135,9 +135,9 @@ fn correlation_data_is_required_and_copied_into_the_reply() {
 fn request_not_at_qos_1_is_refused() {
     for qos in [Qos::AtMostOnce, Qos::ExactlyOnce] {
         let mut rig = Rig::new();
-        let mut ask = rig.ask("c", &set("k", "v"));
-        ask.qos = qos;
-        assert_eq!(rig.reply(&ask), error("the request must be published with QoS 1"));
+        let mut request = rig.request("c", &set("k", "v"));
+        request.qos = qos;
+        assert_eq!(rig.reply(&request), error("the request must be published with QoS 1"));
         assert_eq!(rig.store.len(), 0);
     }
 }
@@ -146,20 +146,20 @@ fn request_not_at_qos_1_is_refused() {
 fn request_that_waited_past_its_message_expiry_is_dropped() {
     let mut rig = Rig::new();
     rig.millis = 10_000;
-    let mut ask = rig.ask("c", &set("k", "v"));
-    (ask.expiry, ask.arrived) = (Some(2), Some(Instant::from_millis(8_000)));
-    assert_eq!(rig.send(&ask), [Sent::Acknowledge(1)]);
+    let mut request = rig.request("c", &set("k", "v"));
+    (request.expiry, request.arrived) = (Some(2), Some(Instant::from_millis(8_000)));
+    assert_eq!(rig.send(&request), [Sent::Acknowledge(1)]);
     assert_eq!((rig.store.counters().expired_requests, rig.store.len()), (1, 0));
-    ask.arrived = Some(Instant::from_millis(8_001));
-    assert_eq!(rig.reply(&ask).0, OK);
+    request.arrived = Some(Instant::from_millis(8_001));
+    assert_eq!(rig.reply(&request).0, OK);
 }
 
 #[test]
 fn message_on_another_topic_is_not_a_request() {
     let mut rig = Rig::new();
-    let mut ask = rig.ask("c", &set("k", "v"));
-    ask.topic = "statestore/v1/elsewhere".into();
-    assert_eq!(rig.send(&ask), [Sent::Acknowledge(1)]);
+    let mut request = rig.request("c", &set("k", "v"));
+    request.topic = "statestore/v1/elsewhere".into();
+    assert_eq!(rig.send(&request), [Sent::Acknowledge(1)]);
     assert_eq!((rig.store.counters().not_requests, rig.store.len()), (1, 0));
 }
 
@@ -177,9 +177,9 @@ fn reply_uses_the_dialect_of_its_request() {
     let mut rig = Rig::new();
     rig.answer("c", &set("k", "v"));
     for (deployed, expected) in [(true, r":-1\r\n"), (false, r"-1\r\n")] {
-        let mut ask = rig.ask("c", &vdel("k", "other"));
-        ask.deployed = deployed;
-        assert_eq!(rig.reply(&ask).0, expected);
+        let mut request = rig.request("c", &vdel("k", "other"));
+        request.deployed = deployed;
+        assert_eq!(rig.reply(&request).0, expected);
     }
 }
 
@@ -187,9 +187,9 @@ fn reply_uses_the_dialect_of_its_request() {
 fn notification_uses_the_dialect_of_its_registration() {
     let mut rig = Rig::new();
     for (client, deployed) in [("new", true), ("old", false)] {
-        let mut ask = rig.ask(client, &watch("k"));
-        ask.deployed = deployed;
-        assert_eq!(rig.reply(&ask).0, OK);
+        let mut request = rig.request(client, &watch("k"));
+        request.deployed = deployed;
+        assert_eq!(rig.reply(&request).0, OK);
     }
     rig.answer("writer", &set("k", "v"));
     let payloads: Vec<_> = rig.notified(&del("k")).into_iter().map(|sent| sent.1).collect();
@@ -205,9 +205,9 @@ fn pinned_dialect_is_used_for_every_requester() {
         let mut rig = Rig::with(StoreConfig::new(7).dialect(DialectPolicy::Pinned(dialect)));
         rig.answer("c", &set("k", "v"));
         for deployed in [true, false] {
-            let mut ask = rig.ask("c", &vdel("k", "other"));
-            ask.deployed = deployed;
-            assert_eq!(rig.reply(&ask).0, expected);
+            let mut request = rig.request("c", &vdel("k", "other"));
+            request.deployed = deployed;
+            assert_eq!(rig.reply(&request).0, expected);
         }
     }
 }
@@ -219,9 +219,9 @@ fn lower_case_verbs_are_accepted_unless_word_case_is_upper() {
         [(WordCase::Any, r"$-1\r\n"), (WordCase::Upper, r"-ERR unknown command\r\n")]
     {
         let mut rig = Rig::with(StoreConfig::new(7).word_case(case));
-        let mut ask = rig.ask("c", &get("k"));
-        ask.payload = payload.into();
-        assert_eq!(rig.reply(&ask).0, expected);
+        let mut request = rig.request("c", &get("k"));
+        request.payload = payload.into();
+        assert_eq!(rig.reply(&request).0, expected);
     }
 }
 
@@ -238,9 +238,9 @@ fn malformed_request_is_refused_with_the_text_for_its_fault() {
         ("*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n$2\r\nNX\r\n$3\r\nNEX\r\n", "syntax error"),
     ] {
         let mut rig = Rig::new();
-        let mut ask = rig.ask("c", &get("k"));
-        ask.payload = payload.as_bytes().to_vec().into();
-        assert_eq!(rig.reply(&ask), error(text), "{payload:?}");
+        let mut request = rig.request("c", &get("k"));
+        request.payload = payload.as_bytes().to_vec().into();
+        assert_eq!(rig.reply(&request), error(text), "{payload:?}");
         assert_eq!(rig.store.counters().refused(), 1);
     }
 }
@@ -248,13 +248,13 @@ fn malformed_request_is_refused_with_the_text_for_its_fault() {
 #[test]
 fn source_id_of_another_client_is_not_authorized() {
     let mut rig = Rig::new();
-    let mut ask = rig.ask("mallory", &set("k", "v"));
-    ask.source = Some("alice".into());
-    assert_eq!(rig.reply(&ask), error("not authorized"));
+    let mut request = rig.request("mallory", &set("k", "v"));
+    request.source = Some("alice".into());
+    assert_eq!(rig.reply(&request), error("not authorized"));
     assert_eq!(rig.store.len(), 0);
-    ask = rig.ask("mallory", &set("k", "v"));
-    ask.source = Some("mallory".into());
-    assert_eq!(rig.reply(&ask).0, OK);
+    request = rig.request("mallory", &set("k", "v"));
+    request.source = Some("mallory".into());
+    assert_eq!(rig.reply(&request).0, OK);
 }
 
 #[test]
@@ -266,10 +266,10 @@ fn unverified_client_id_is_taken_from_source_id_or_response_topic() {
         (None, "some/topic", None),
     ] {
         let mut rig = Rig::new();
-        let mut ask = rig.ask("x", &watch("k"));
-        ask.verified = None;
-        (ask.source, ask.response_topic) = (source.map(Into::into), Some(topic.into()));
-        let answer = rig.reply(&ask).0;
+        let mut request = rig.request("x", &watch("k"));
+        request.verified = None;
+        (request.source, request.response_topic) = (source.map(Into::into), Some(topic.into()));
+        let answer = rig.reply(&request).0;
         let sent = rig.notified(&set("k", "v"));
         assert_eq!(sent.first().map(|sent| sent.0.as_str()), name);
         assert_eq!(answer == OK, name.is_some(), "{answer}");
@@ -292,13 +292,13 @@ fn authorizer_is_consulted_for_every_command_before_other_checks() {
         assert_eq!(rig.answer("c", &command), refused, "{command:?}");
     }
     // A fencing token does not bypass the policy.
-    let mut fenced = rig.ask("c", &set("open", "v"));
+    let mut fenced = rig.request("c", &set("open", "v"));
     fenced.token = Some(version(0, 0));
     assert_eq!(rig.reply(&fenced).0, refused);
     // Authorization precedes the other checks of a request.
-    let mut ask = rig.ask("c", &set("open", "v"));
-    ask.timestamp = None;
-    assert_eq!(rig.reply(&ask).0, refused);
+    let mut request = rig.request("c", &set("open", "v"));
+    request.timestamp = None;
+    assert_eq!(rig.reply(&request).0, refused);
 }
 
 /// A client that may write may still be denied the right to fence others out.
@@ -313,9 +313,9 @@ fn fencing_token_requires_the_fence_right() {
     let mut rig = Rig::with(config);
     let refused = error("not authorized").0;
     let mut send = |client: &str, command: &Command<&[u8]>, token: Option<&str>| {
-        let mut ask = rig.ask(client, command);
-        ask.token = token.map(Into::into);
-        rig.reply(&ask).0
+        let mut request = rig.request(client, command);
+        request.token = token.map(Into::into);
+        rig.reply(&request).0
     };
     let token = version(0, 0);
     assert_eq!(send("c", &set("shared", "v"), None), OK);

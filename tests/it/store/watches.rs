@@ -41,8 +41,8 @@ fn every_applied_change_notifies_every_registration_in_order() {
 fn client_is_notified_of_its_own_writes_on_the_golden_topic() {
     let mut rig = Rig::new();
     rig.answer("client-id1", &watch("SOMEKEY"));
-    let ask = rig.ask("client-id1", &set("SOMEKEY", "v"));
-    let sent = rig.all(&ask).0;
+    let request = rig.request("client-id1", &set("SOMEKEY", "v"));
+    let sent = rig.all(&request).0;
     let [Sent::Notification { topic, client, .. }] = sent.as_slice() else { panic!("{sent:?}") };
     assert!(topic.ends_with("/636C69656E742D696431/command/notify/534F4D454B4559"));
     assert_eq!(client, "client-id1");
@@ -54,16 +54,16 @@ fn refused_writes_cause_no_notification() {
     rig.answer("a", &watch("k"));
     rig.notified(&set("k", "v"));
     assert_eq!(rig.notified(&set_if("k", "w", Condition::IfAbsent, 0)), []);
-    let mut ask = rig.ask("writer", &set("k", "w"));
-    ask.timestamp = None;
-    assert_eq!(rig.reply(&ask), error("missing timestamp"));
+    let mut request = rig.request("writer", &set("k", "w"));
+    request.timestamp = None;
+    assert_eq!(rig.reply(&request), error("missing timestamp"));
 }
 
 #[test]
 fn notification_caused_before_a_stop_precedes_the_reply_of_the_stop() {
     let mut rig = Rig::new();
     rig.answer("a", &watch("k"));
-    let (write, end) = (rig.ask("b", &set("k", "v")), rig.ask("a", &stop("k")));
+    let (write, end) = (rig.request("b", &set("k", "v")), rig.request("a", &stop("k")));
     write.submit_to(rig.now(), &mut rig.store);
     let all = rig.send(&end);
     let position = |found: &dyn Fn(&Sent) -> bool| all.iter().position(found).unwrap();
@@ -162,12 +162,12 @@ fn full_output_queue_drops_requests_and_defers_expiries() {
     rig.notified(&set_if("k", "v", Condition::Always, 100));
     let mut handed = 0;
     while rig.store.can_receive() {
-        let ask = rig.ask("c", &get("k"));
-        ask.submit_to(rig.now(), &mut rig.store);
+        let request = rig.request("c", &get("k"));
+        request.submit_to(rig.now(), &mut rig.store);
         handed += 1;
     }
     rig.millis = 100;
-    let lost = rig.ask("c", &set("lost", "v"));
+    let lost = rig.request("c", &set("lost", "v"));
     lost.submit_to(rig.now(), &mut rig.store);
     assert_eq!(
         (rig.store.counters().overloaded, rig.store.get(rig.now(), b"lost").is_some()),
@@ -195,8 +195,8 @@ fn notifications(rig: &mut Rig) -> Vec<(String, PublishToken)> {
 
 fn write(rig: &mut Rig, value: &str) {
     rig.millis += 1;
-    let ask = rig.ask("writer", &set("k", value));
-    ask.submit_to(rig.now(), &mut rig.store);
+    let request = rig.request("writer", &set("k", value));
+    request.submit_to(rig.now(), &mut rig.store);
 }
 
 /// An unacknowledged notification may be lost with the connection, and nothing else replaces it.

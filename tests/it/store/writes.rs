@@ -14,8 +14,8 @@ const NOT_APPLIED: &str = r":-1\r\n";
 fn each_reply_carries_the_version_of_its_value() {
     let mut rig = Rig::new();
     let mut reply = |command| {
-        let ask = rig.ask("c", &command);
-        rig.reply(&ask)
+        let request = rig.request("c", &command);
+        rig.reply(&request)
     };
     let (first, second) = (Some(version(0, 1)), Some(version(0, 2)));
     assert_eq!(reply(get("k")), (ABSENT.into(), None));
@@ -65,38 +65,42 @@ fn timestamps_are_checked_on_set_and_ignored_on_get() {
         (ahead(0), ahead(60_001), token_skew),
     ] {
         let mut rig = Rig::new();
-        let mut ask = rig.ask("c", &set("k", "v"));
-        (ask.timestamp, ask.token) = (timestamp, token);
-        assert_eq!(rig.reply(&ask), error(text), "{ask:?}");
+        let mut request = rig.request("c", &set("k", "v"));
+        (request.timestamp, request.token) = (timestamp, token);
+        assert_eq!(rig.reply(&request), error(text), "{request:?}");
         assert_eq!(rig.store.len(), 0);
-        ask.payload = get("k").encode().into();
-        assert_eq!(rig.reply(&ask).0, ABSENT);
+        request.payload = get("k").encode().into();
+        assert_eq!(rig.reply(&request).0, ABSENT);
         // A refused request has not moved the clock.
-        let ask = rig.ask("c", &set("k", "v"));
-        assert_eq!(rig.reply(&ask).1, Some(version(0, 1)));
+        let request = rig.request("c", &set("k", "v"));
+        assert_eq!(rig.reply(&request).1, Some(version(0, 1)));
     }
 }
 
 #[test]
 fn version_is_greater_than_the_timestamp_and_not_lower_than_the_token() {
     let mut rig = Rig::new();
-    let mut ask = rig.ask("c", &set("k", "v"));
-    ask.timestamp = Some(format!("{}:7:c", EPOCH + 60_000));
-    assert_eq!(rig.reply(&ask).1, Some(version(60_000, 8)));
+    let mut request = rig.request("c", &set("k", "v"));
+    request.timestamp = Some(format!("{}:7:c", EPOCH + 60_000));
+    assert_eq!(rig.reply(&request).1, Some(version(60_000, 8)));
     let mut rig = Rig::new();
-    let mut ask = rig.ask("c", &set("k", "v"));
-    ask.token = Some(format!("{}:3:StateStore", EPOCH + 500));
-    assert_eq!(rig.reply(&ask).1, Some(version(500, 4)));
-    let ask = rig.ask("c", &set("other", "v"));
-    assert_eq!(rig.reply(&ask).1, Some(version(500, 5)), "and greater than every earlier version");
+    let mut request = rig.request("c", &set("k", "v"));
+    request.token = Some(format!("{}:3:StateStore", EPOCH + 500));
+    assert_eq!(rig.reply(&request).1, Some(version(500, 4)));
+    let request = rig.request("c", &set("other", "v"));
+    assert_eq!(
+        rig.reply(&request).1,
+        Some(version(500, 5)),
+        "and greater than every earlier version"
+    );
 }
 
 #[test]
 fn exhausted_counter_advances_the_wall_time() {
     let mut rig = Rig::new();
-    let mut ask = rig.ask("c", &set("k", "v"));
-    ask.timestamp = Some(format!("{EPOCH}:{}:c", i32::MAX));
-    assert_eq!(rig.reply(&ask).1, Some(version(1, 0)));
+    let mut request = rig.request("c", &set("k", "v"));
+    request.timestamp = Some(format!("{EPOCH}:{}:c", i32::MAX));
+    assert_eq!(rig.reply(&request).1, Some(version(1, 0)));
 }
 
 /// A timestamp at the drift limit with the last counter but one, as `__ts` or as `__ft`.
@@ -104,11 +108,11 @@ fn exhausted_counter_advances_the_wall_time() {
 fn timestamp_at_the_drift_limit_does_not_refuse_other_clients() {
     for as_token in [false, true] {
         let mut rig = Rig::new();
-        let mut hostile = rig.ask("h", &set("x", "1"));
+        let mut hostile = rig.request("h", &set("x", "1"));
         let stamp = Some(format!("{}:{}:h", EPOCH + 60_000, i32::MAX - 1));
         *(if as_token { &mut hostile.token } else { &mut hostile.timestamp }) = stamp;
         assert_eq!(rig.reply(&hostile), (OK.into(), Some(version(60_000, i32::MAX as u64))));
-        let honest = rig.ask("honest", &set("k", "v"));
+        let honest = rig.request("honest", &set("k", "v"));
         assert_eq!(rig.reply(&honest), (OK.into(), Some(version(60_001, 0))));
         hostile.correlation = Some(b"another".to_vec());
         let again = rig.reply(&hostile);
@@ -125,28 +129,28 @@ fn timestamp_at_the_drift_limit_does_not_refuse_other_clients() {
 fn wall_clock_set_back_does_not_refuse_honest_clients() {
     for back in [5, 60_001, 86_400_000] {
         let mut rig = Rig::new();
-        let mut fast = rig.ask("fast", &set("lock", "fast"));
+        let mut fast = rig.request("fast", &set("lock", "fast"));
         fast.timestamp = Some(format!("{}:0:fast", EPOCH + 60_000));
         let token = rig.reply(&fast).1;
         assert_eq!(token, Some(version(60_000, 1)));
         let now = Now::new(Instant::from_millis(1), UnixTime::from_millis(EPOCH - back));
-        let reply = |rig: &mut Rig, ask: &StoreRequest| {
-            ask.submit_to(now, &mut rig.store);
+        let reply = |rig: &mut Rig, request: &StoreRequest| {
+            request.submit_to(now, &mut rig.store);
             match Sent::drain(&mut rig.store).first() {
                 Some(Sent::Reply { payload, version, .. }) => (payload.clone(), version.clone()),
                 other => panic!("{other:?}"),
             }
         };
-        let mut ask = rig.ask("honest", &set("k", "v"));
-        ask.timestamp = Some(format!("{}:0:honest", EPOCH - back));
-        assert_eq!(reply(&mut rig, &ask), (OK.into(), Some(version(60_000, 2))));
+        let mut request = rig.request("honest", &set("k", "v"));
+        request.timestamp = Some(format!("{}:0:honest", EPOCH - back));
+        assert_eq!(reply(&mut rig, &request), (OK.into(), Some(version(60_000, 2))));
         // The token was issued by this store, and the client's clock has followed the store's.
-        let mut guarded = rig.ask("fast", &set("guarded", "v"));
+        let mut guarded = rig.request("fast", &set("guarded", "v"));
         guarded.token = token;
         guarded.timestamp = Some(format!("{}:9:fast", EPOCH + 60_000));
         assert_eq!(reply(&mut rig, &guarded), (OK.into(), Some(version(60_000, 10))));
         // But no client advances the clock further.
-        let mut hostile = rig.ask("h", &set("x", "1"));
+        let mut hostile = rig.request("h", &set("x", "1"));
         hostile.timestamp = Some(format!("{}:0:h", EPOCH + 60_001));
         assert_eq!(reply(&mut rig, &hostile), error(Refusal::TimestampSkew.text()));
         hostile.timestamp = Some(format!("{}:{}:h", EPOCH + 60_000, i32::MAX - 1));
@@ -159,12 +163,12 @@ fn timestamp_with_a_node_id_of_more_than_256_bytes_is_malformed() {
     let mut rig = Rig::new();
     for (len, expected) in [(256, OK.to_owned()), (257, error("malformed timestamp").0)] {
         let node = "n".repeat(len);
-        let mut ask = rig.ask("c", &set("k", "v"));
-        ask.timestamp = Some(format!("{EPOCH}:0:{node}"));
-        assert_eq!(rig.reply(&ask).0, expected);
-        let mut ask = rig.ask("c", &set("fenced", "v"));
-        ask.token = Some(format!("{EPOCH}:0:{node}"));
-        assert_eq!(rig.reply(&ask).0, expected);
+        let mut request = rig.request("c", &set("k", "v"));
+        request.timestamp = Some(format!("{EPOCH}:0:{node}"));
+        assert_eq!(rig.reply(&request).0, expected);
+        let mut request = rig.request("c", &set("fenced", "v"));
+        request.token = Some(format!("{EPOCH}:0:{node}"));
+        assert_eq!(rig.reply(&request).0, expected);
     }
 }
 
@@ -172,9 +176,9 @@ fn timestamp_with_a_node_id_of_more_than_256_bytes_is_malformed() {
 fn fence_refuses_writes_with_an_older_token_or_none() {
     let mut rig = Rig::new();
     let mut write = |command, token: Option<u64>| {
-        let mut ask = rig.ask("c", &command);
-        ask.token = token.map(|token| format!("{token}:0:lock"));
-        rig.reply(&ask)
+        let mut request = rig.request("c", &command);
+        request.token = token.map(|token| format!("{token}:0:lock"));
+        rig.reply(&request)
     };
     let required = error("a fencing token is required for this request");
     let lower = error(
@@ -199,9 +203,9 @@ fn fence_refuses_writes_with_an_older_token_or_none() {
 #[test]
 fn expired_key_is_absent_from_exactly_that_millisecond() {
     let mut rig = Rig::new();
-    let mut ask = rig.ask("c", &set_if("k", "v", Condition::Always, 100));
-    ask.token = Some("5:0:lock".into());
-    rig.reply(&ask);
+    let mut request = rig.request("c", &set_if("k", "v", Condition::Always, 100));
+    request.token = Some("5:0:lock".into());
+    rig.reply(&request);
     rig.millis = 99;
     assert_eq!(rig.answer("c", &get("k")), r"$1\r\nv\r\n");
     assert_eq!(rig.store.iter(rig.now()).count(), 1);
@@ -283,7 +287,7 @@ fn expired_keys_do_not_count_toward_the_quota() {
     rig.millis = 99;
     assert_eq!(rig.answer("c", &set("b", "v")), error("the quota has been exceeded").0);
     rig.millis = 100;
-    let ask = rig.ask("c", &set("b", "v"));
-    let (sent, reply) = rig.all(&ask);
+    let request = rig.request("c", &set("b", "v"));
+    let (sent, reply) = rig.all(&request);
     assert_eq!((sent.len(), reply.0.as_str()), (1, OK));
 }

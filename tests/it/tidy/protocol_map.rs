@@ -119,8 +119,8 @@ fn word_problem(label: &str, path: Option<&str>, word: &str) -> Option<String> {
     (!is_there).then(|| format!("{path} does not {verb} {word}"))
 }
 
-/// Returns whether code defines an item or a variant of an enum: `name`, or `Type::name` for an item
-/// below an `impl` of that type.
+/// Returns whether code defines an item or a variant of an enum: `name`, or `Type::name` for an
+/// item below an `impl` of that type.
 fn defines(text: &str, name: &str) -> bool {
     const KEYWORDS: [&str; 8] = ["fn", "struct", "enum", "const", "static", "trait", "type", "mod"];
     let (container, name) = name.split_once("::").map_or((None, name), |(t, n)| (Some(t), n));

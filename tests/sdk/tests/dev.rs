@@ -40,8 +40,9 @@ fn application_logs_in_by_each_method() {
     }
 }
 
-/// The first token expires after 24 seconds, and the store allows ten more for clocks. It is renewed
-/// after twelve seconds. The SDK reads it again when its directory has not changed for ten seconds.
+/// The first token expires after 24 seconds, and the store allows ten more for clocks. It is
+/// renewed after twelve seconds. The SDK reads it again when its directory has not changed for ten
+/// seconds.
 #[test]
 fn application_continues_after_its_first_token_has_expired() {
     assert_success(&run("renewal", &["--token-lifetime", "24s"], 36));

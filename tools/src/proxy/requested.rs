@@ -1,5 +1,5 @@
-//! Faults that clients request by user properties, with the names and meanings of the test broker of
-//! Azure IoT Operations.
+//! Faults that clients request by user properties, with the names and meanings of the test broker
+//! of Azure IoT Operations.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -37,8 +37,8 @@ impl Requested {
     }
 }
 
-/// The requests of all connections. Each request id causes one fault, so that a packet that a client
-/// sends again passes.
+/// The requests of all connections. Each request id causes one fault, so that a packet that a
+/// client sends again passes.
 #[derive(Default)]
 pub(super) struct Requests(Mutex<HashSet<(&'static str, String)>>);
 

@@ -134,7 +134,7 @@ impl State {
         while let Some(event) = self.broker.poll_local(NOW, id) {
             let event = match event {
                 LocalEvent::Message(message) => {
-                    // Only a host sends messages without a sender, and this broker has none.
+                    // Only a host sends messages without a sender. This broker lacks a host.
                     let Some(message) = Message::from_broker(&message, NOW, None) else { continue };
                     LinkEvent::Message(message)
                 }

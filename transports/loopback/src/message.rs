@@ -74,7 +74,7 @@ impl Message {
     }
 
     /// Converts a message of the broker, `now` being the broker's time. A message without a sender
-    /// is from the `host`; returns `None` if there is no host either.
+    /// is from the `host`; returns `None` without a host.
     #[must_use]
     pub fn from_broker(
         message: &statestore_broker::Message,

@@ -22,13 +22,13 @@ pub(crate) struct Client {
     pub(crate) release: Release,
 }
 
-/// Has the thread of a client free it.
+/// Lets the thread of a client free the client.
 pub(crate) struct Release {
     orders: Sender<Order>,
     pub(crate) in_use: InUse,
 }
 
-/// State that decides when a client can be freed, and whether. Tokens refer to the client too.
+/// State that decides whether and when a client can be freed. Tokens refer to the client too.
 #[derive(Default)]
 pub(crate) struct InUse {
     /// The attempt to connect, while it lasts.

@@ -1,4 +1,5 @@
-//! For authors of adapters: what a [`ManagedLink`] requires of an MQTT library, and building blocks.
+//! For authors of adapters: what a [`ManagedLink`] requires of an MQTT library, and building
+//! blocks.
 //!
 //! An adapter implements [`Connector`] and [`Connection`]. A library that reads in a task or in its
 //! own threads passes events on in a [`Mailbox`]. [`Outstanding`] pairs packet ids with tickets,

@@ -2,7 +2,8 @@
 //!
 //! `decode_range` is the fastest of its zero-copy decoders: `decode_bytes` and `decode_bytes_mut`
 //! call it first and then build a second tree of frames. It returns offsets, which are equivalent
-//! to our slices. `encode_borrowed` is the only encoder that does not need an owned copy of the value.
+//! to our slices. `encode_borrowed` is the only encoder that does not need an owned copy of the
+//! value.
 
 use redis_protocol::error::RedisProtocolError;
 use redis_protocol::resp3::decode::complete::decode_range;

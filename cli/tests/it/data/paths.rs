@@ -62,9 +62,12 @@ fn error_of_an_unreadable_dump_omits_the_line_number() {
     fs::create_dir(&some).unwrap();
     let restore = |from: &std::path::Path| run(data("restore", &dir).arg(from));
     for (ended, what) in [
-        (restore(&empty), "empty: the file is empty; name a dump"),
+        (restore(&empty), "empty: the file is empty; name a dump or an export"),
         (restore(&some), "some cannot be read: Is a directory"),
-        (run(&mut data("restore", &dir)), "standard input: the file is empty; name a dump"),
+        (
+            run(&mut data("restore", &dir)),
+            "standard input: the file is empty; name a dump or an export",
+        ),
     ] {
         ended.fails(2, &[what]);
         assert!(!ended.err.contains("line") && !ended.err.contains("correct"), "{}", ended.err);

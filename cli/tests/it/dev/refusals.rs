@@ -1,6 +1,6 @@
 //! Bad input of `dev`: each error names the remedy, and no foreign file is changed.
 
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{lchown, symlink};
 
 use statestore_testkit::process::Port;
 
@@ -141,6 +141,59 @@ fn directory_of_tokens_that_is_a_link_is_refused() {
     assert_eq!(contents(other.path()), []);
 }
 
+/// Gives a file or link to another user. Returns false without the permission.
+fn give_away(path: &Path) -> bool {
+    match lchown(path, Some(65_534), Some(65_534)) {
+        Ok(()) => true,
+        Err(error) => {
+            println!("skipped: {error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn link_to_a_directory_is_followed_only_if_this_user_made_it() {
+    let (dir, link) = (Scratch::new("dev-linked"), Scratch::new("dev-link"));
+    fs::create_dir_all(dir.path()).expect("a directory");
+    symlink(dir.path(), link.path()).expect("a link");
+    assert_eq!(run(dev(&link, &[]).args(["--", "true"])).code, Some(0));
+    assert!(Path::new(dir.path()).join("client.crt").exists());
+    if give_away(Path::new(link.path())) {
+        run(dev(&link, &[]).args(["--", "true"])).fails(2, &["a symbolic link of another user"]);
+        let mut slash = statestore();
+        slash.args(["dev", "--ports", "any", "--dir", &format!("{}/", link.path()), "--", "true"]);
+        run(&mut slash).fails(2, &["a symbolic link of another user"]);
+        run(statestore().args(["dev", "env", "--dir", link.path()]))
+            .fails(2, &["a symbolic link of another user"]);
+    }
+    fs::remove_file(link.path()).expect("a link");
+}
+
+#[test]
+fn directory_that_other_users_can_change_is_refused() {
+    let dir = Scratch::new("dev-writable");
+    assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0));
+    let refused = |reason: &str| {
+        run(dev(&dir, &[]).args(["--", "true"])).fails(2, &[reason, "directory"]);
+        let ended = run(statestore().args(["dev", "env", "--dir", dir.path()]));
+        ended.fails(2, &[reason]);
+        assert_eq!(ended.text(), "");
+    };
+    for mode in [0o720, 0o702, 0o777] {
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).expect("a mode");
+        refused("other users can write to it");
+    }
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).expect("a mode");
+    let file = Path::new(dir.path()).join("env.json");
+    if give_away(&file) {
+        refused("it belongs to another user");
+        lchown(&file, Some(0), Some(0)).expect("an owner");
+        assert!(give_away(Path::new(dir.path())));
+        refused("it belongs to another user");
+    }
+}
+
 #[test]
 fn named_pipe_is_refused_at_once() {
     let dir = Scratch::new("dev-pipe");
@@ -229,7 +282,18 @@ fn variables_of_a_directory_without_a_store_are_refused() {
     let env = || run(statestore().args(["dev", "env", "--dir", dir.path()]));
     env().fails(2, &[dir.path(), "no `statestore dev` has run there", "start one"]);
     assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0));
-    assert_eq!(env().code, Some(0));
+    let ended = env();
+    assert!(ended.code == Some(0) && ended.err.contains("has stopped"), "{ended:?}");
+    let running = start(&dir, &[]);
+    let ended = env();
+    assert!(ended.code == Some(0) && ended.err.is_empty(), "{ended:?}");
+    drop(running);
+    let listed = read(&dir, ".made.json");
+    let list = Path::new(dir.path()).join(".made.json");
+    fs::remove_file(&list).expect("a list");
+    env().fails(2, &["env.json", "another program wrote or changed it"]);
+    fs::write(&list, listed).expect("a list");
+    fs::set_permissions(&list, fs::Permissions::from_mode(0o600)).expect("a mode");
     for damaged in ["", "[]", "{\"token\": 1}", "{\"token\": {\"AIO_X; rm\": \"v\"}}"] {
         fs::write(Path::new(dir.path()).join("env.json"), damaged).expect("a file");
         let ended = env();

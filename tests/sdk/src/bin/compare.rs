@@ -1,10 +1,11 @@
-//! `compare HOST:PORT [ROUNDS [THREADS]]`: the Rust client of the SDK and `statestore-client` on one
-//! store.
+//! `compare HOST:PORT [ROUNDS [THREADS]]`: the Rust client of the SDK and `statestore-client` on
+//! one store.
 //!
 //! Both clients share this process and take turns, so that a slower machine slows down both. The
 //! store is a separate process, for example `statestore serve`. Each line is `NAME OURS SDK RATIO`
-//! with medians of all rounds; a ratio above 1 is in favour of `statestore-client`. With one thread,
-//! both clients and the load run on a current-thread runtime; the default is two worker threads.
+//! with medians of all rounds; a ratio above 1 is in favour of `statestore-client`. With one
+//! thread, both clients and the load run on a current-thread runtime; the default is two worker
+//! threads.
 
 #![expect(clippy::disallowed_methods, reason = "a comparison measures real time")]
 

@@ -147,9 +147,9 @@ impl Etcd {
     fn asked(&self, method: &str, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.client.number())).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
-        let ask =
+        let request =
             format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{{}}");
-        stream.write_all(ask.as_bytes()).ok()?;
+        stream.write_all(request.as_bytes()).ok()?;
         let mut body = String::new();
         stream.read_to_string(&mut body).ok()?;
         Some(body)

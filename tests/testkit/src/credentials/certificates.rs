@@ -29,12 +29,12 @@ impl Certificates {
             return None;
         }
         for name in ["broker", "client"] {
-            let asks = format!("req {NEW} -keyout {name}.key -out {name}.csr -subj /CN={name}");
+            let request = format!("req {NEW} -keyout {name}.key -out {name}.csr -subj /CN={name}");
             let gets = format!(
                 "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
                  -extfile names -out {name}.pem"
             );
-            assert!(openssl(&made.0, &asks) && openssl(&made.0, &gets), "a certificate");
+            assert!(openssl(&made.0, &request) && openssl(&made.0, &gets), "a certificate");
         }
         Some(made)
     }
@@ -128,24 +128,24 @@ impl Certificates {
     /// # Panics
     /// If openssl fails.
     pub fn make_version_1(&self, name: &str, authority: &str) {
-        let asks = format!("req {NEW} -keyout {name}.key -out {name}.csr -subj /CN={name}");
+        let request = format!("req {NEW} -keyout {name}.key -out {name}.csr -subj /CN={name}");
         let gets = format!(
             "x509 -req -in {name}.csr -CA {authority}.pem -CAkey {authority}.key -CAcreateserial \
              -days 2 -out {name}.pem"
         );
-        assert!(openssl(&self.0, &asks) && openssl(&self.0, &gets), "a certificate");
+        assert!(openssl(&self.0, &request) && openssl(&self.0, &gets), "a certificate");
     }
 
     fn make_signed(&self, name: &str, subject: &str, extensions: &str, authority: &str) {
         fs::write(self.0.join("extensions"), extensions).expect("a file");
-        let asks = format!("req -utf8 {NEW} -keyout {name}.key -out {name}.csr -subj");
-        let mut asks: Vec<&str> = asks.split_whitespace().collect();
-        asks.push(subject);
+        let request = format!("req -utf8 {NEW} -keyout {name}.key -out {name}.csr -subj");
+        let mut request: Vec<&str> = request.split_whitespace().collect();
+        request.push(subject);
         let gets = format!(
             "x509 -req -in {name}.csr -CA {authority}.pem -CAkey {authority}.key -CAcreateserial -days 2 \
              -extfile extensions -out {name}.pem"
         );
-        assert!(run(&self.0, &asks) && openssl(&self.0, &gets), "a certificate");
+        assert!(run(&self.0, &request) && openssl(&self.0, &gets), "a certificate");
     }
 
     fn authority(&self, name: &str) -> bool {

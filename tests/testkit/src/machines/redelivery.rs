@@ -102,18 +102,18 @@ impl World {
             self.clients.push(Client { id, in_flight: VecDeque::new(), set: Vec::new() });
         }
         for client in 0..CLIENTS {
-            for (ask, reply) in std::mem::take(&mut self.clients[client].in_flight) {
+            for (request, reply) in std::mem::take(&mut self.clients[client].in_flight) {
                 self.report.redelivered += 1;
-                self.deliver(client, ask, reply, false);
+                self.deliver(client, request, reply, false);
             }
         }
         for _ in 0..self.rng.usize(60..120) {
             self.millis += self.rng.u64(5..25);
             let client = self.rng.usize(0..CLIENTS);
             if self.clients[client].in_flight.len() < WINDOW {
-                let (ask, reply) = self.request(client);
+                let (request, reply) = self.request(client);
                 let loses_ack = self.rng.u8(0..4) == 0;
-                self.deliver(client, ask, reply, loses_ack);
+                self.deliver(client, request, reply, loses_ack);
             }
         }
     }
@@ -138,15 +138,21 @@ impl World {
                 expiry: None,
             },
         };
-        let mut ask = StoreRequest::new(id, number, &command);
-        ask.timestamp = Some(format!("{}:0:{id}", now.unix.as_millis()));
-        (ask, if deleted { r":1\r\n" } else { r"+OK\r\n" })
+        let mut request = StoreRequest::new(id, number, &command);
+        request.timestamp = Some(format!("{}:0:{id}", now.unix.as_millis()));
+        (request, if deleted { r":1\r\n" } else { r"+OK\r\n" })
     }
 
     /// Delivers a request and persists its records; one without an acknowledgement stays in flight.
-    fn deliver(&mut self, client: usize, ask: StoreRequest, reply: &'static str, loses_ack: bool) {
+    fn deliver(
+        &mut self,
+        client: usize,
+        request: StoreRequest,
+        reply: &'static str,
+        loses_ack: bool,
+    ) {
         let now = self.now();
-        ask.submit_to(now, &mut self.store);
+        request.submit_to(now, &mut self.store);
         while let Some(batch) = self.store.poll_records() {
             self.disk.extend(batch.records);
             self.store.handle_persisted(batch.id);
@@ -156,14 +162,14 @@ impl World {
             Sent::Reply { payload, .. } => Some(payload),
             _ => None,
         });
-        let answered = answered.unwrap_or_else(|| panic!("no reply to {ask:?}: {sent:?}"));
+        let answered = answered.unwrap_or_else(|| panic!("no reply to {request:?}: {sent:?}"));
         self.report.answered += 1;
         self.report.executed_twice += u64::from(answered != reply);
         let Client { in_flight, set, .. } = &mut self.clients[client];
         if loses_ack {
-            in_flight.push_back((ask, reply));
+            in_flight.push_back((request, reply));
         } else if reply == r"+OK\r\n" {
-            let key = String::from_utf8_lossy(&ask.payload).into_owned();
+            let key = String::from_utf8_lossy(&request.payload).into_owned();
             set.extend(key.split("\r\n").nth(4).map(str::to_owned));
         }
     }

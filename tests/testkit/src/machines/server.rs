@@ -175,9 +175,9 @@ impl Server {
     /// Another client sends a request.
     pub fn write(&mut self, now: Now, command: &Command<&[u8]>) {
         self.writes += 1;
-        let mut ask = StoreRequest::new("writer", self.writes, command);
-        ask.timestamp = Some(format!("{}:0:writer", now.unix.as_millis()));
-        self.submit(now, &ask);
+        let mut request = StoreRequest::new("writer", self.writes, command);
+        request.timestamp = Some(format!("{}:0:writer", now.unix.as_millis()));
+        self.submit(now, &request);
     }
 
     /// Fires the timer of the store.
@@ -198,10 +198,10 @@ impl Server {
         what.hash(&mut self.history);
     }
 
-    fn submit(&mut self, now: Now, ask: &StoreRequest) {
+    fn submit(&mut self, now: Now, request: &StoreRequest) {
         self.now = now;
-        self.note(&(now.instant, format!("{ask:?} {:?}", ask.payload)));
-        ask.submit_to(now, &mut self.store);
+        self.note(&(now.instant, format!("{request:?} {:?}", request.payload)));
+        request.submit_to(now, &mut self.store);
         self.route();
     }
 

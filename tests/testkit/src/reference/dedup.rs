@@ -31,28 +31,28 @@ pub(super) struct Answered {
 }
 
 impl Content {
-    pub(super) fn of(ask: &StoreRequest) -> Self {
-        let StoreRequest { payload, timestamp, token, persist, .. } = ask;
+    pub(super) fn of(request: &StoreRequest) -> Self {
+        let StoreRequest { payload, timestamp, token, persist, .. } = request;
         let (timestamp, token) = (timestamp.clone(), token.clone());
         Self { payload: payload.to_vec(), timestamp, token, persist: *persist }
     }
 
-    fn is_that_of(&self, ask: &StoreRequest) -> bool {
-        self.payload == ask.payload
-            && self.timestamp == ask.timestamp
-            && self.token == ask.token
-            && self.persist == ask.persist
+    fn is_that_of(&self, request: &StoreRequest) -> bool {
+        self.payload == request.payload
+            && self.timestamp == request.timestamp
+            && self.token == request.token
+            && self.persist == request.persist
     }
 }
 
 impl Answered {
     /// Returns whether this request is a duplicate: same requester, topic, correlation data,
     /// content.
-    pub(super) fn is_about(&self, ask: &StoreRequest, client: &str, response: &str) -> bool {
-        ask.correlation.as_ref() == Some(&self.correlation)
+    pub(super) fn is_about(&self, request: &StoreRequest, client: &str, response: &str) -> bool {
+        request.correlation.as_ref() == Some(&self.correlation)
             && self.client == client
             && self.topic == response
-            && self.content.as_ref().is_none_or(|content| content.is_that_of(ask))
+            && self.content.as_ref().is_none_or(|content| content.is_that_of(request))
     }
 
     pub(super) fn size(&self) -> usize {

@@ -115,22 +115,23 @@ impl ReferenceStore {
     }
 
     /// Handles a message and acknowledges it; returns the packets that the store sends, in order.
-    pub fn ask(&mut self, now: Now, ask: &StoreRequest) -> Out {
-        let mut out = self.handle(now, ask).into_packets();
-        out.extend(ask.delivery.map(|delivery| (Sent::Acknowledge(delivery), 0)));
+    pub fn ask(&mut self, now: Now, request: &StoreRequest) -> Out {
+        let mut out = self.handle(now, request).into_packets();
+        out.extend(request.delivery.map(|delivery| (Sent::Acknowledge(delivery), 0)));
         out
     }
 
     /// Handles any message, including invalid ones.
-    pub fn handle(&mut self, now: Now, ask: &StoreRequest) -> Handled {
+    pub fn handle(&mut self, now: Now, request: &StoreRequest) -> Handled {
         let ms = now.instant.as_millis();
         self.latest = ms;
         self.changes.clear();
         self.forget_answers(ms);
         let mut handled = Handled::default();
-        let client = identity(ask);
-        let Some(topic) = ask.response_topic.clone().filter(|_| ask.topic == REQUEST) else {
-            let other = ask.topic != REQUEST;
+        let client = identity(request);
+        let Some(topic) = request.response_topic.clone().filter(|_| request.topic == REQUEST)
+        else {
+            let other = request.topic != REQUEST;
             self.count(if other { "not_requests" } else { "unanswerable" }, None, None, 1);
             return handled;
         };
@@ -141,22 +142,24 @@ impl ReferenceStore {
             || topic.contains(['+', '#', '\0'])
         {
             self.count("forbidden", None, None, 1);
-            handled.disconnects = client.filter(|_| ask.verified.is_some());
+            handled.disconnects = client.filter(|_| request.verified.is_some());
             return handled;
         }
-        let waited = ask.arrived.map_or(0, |arrived| ms.saturating_sub(arrived.as_millis()));
-        if waited > 0 && ask.expiry.is_some_and(|seconds| waited >= u64::from(seconds) * 1_000) {
+        let waited = request.arrived.map_or(0, |arrived| ms.saturating_sub(arrived.as_millis()));
+        if waited > 0 && request.expiry.is_some_and(|seconds| waited >= u64::from(seconds) * 1_000)
+        {
             self.count("expired_requests", None, None, 1);
             return handled;
         }
         let client = client.unwrap_or_default();
-        let (payload, version) = self.answer(now, ask, (&client, &topic), &mut handled.deliveries);
+        let (payload, version) =
+            self.answer(now, request, (&client, &topic), &mut handled.deliveries);
         handled.response = Some(Response {
             topic,
-            correlation: ask.correlation.clone(),
+            correlation: request.correlation.clone(),
             payload,
             version,
-            expiry: ask.expiry.map(|seconds| {
+            expiry: request.expiry.map(|seconds| {
                 let left = (u64::from(seconds) * 1_000).saturating_sub(waited);
                 u32::try_from(left.div_ceil(1_000).max(1)).unwrap_or(u32::MAX)
             }),
@@ -199,20 +202,20 @@ impl ReferenceStore {
     fn answer(
         &mut self,
         now: Now,
-        ask: &StoreRequest,
+        request: &StoreRequest,
         (client, topic): (&str, &str),
         out: &mut Vec<Delivery>,
     ) -> (Vec<u8>, Option<Stamp>) {
         let ms = now.instant.as_millis();
-        let page = if ask.deployed { Dialect::Deployed } else { Dialect::Spec };
+        let page = if request.deployed { Dialect::Deployed } else { Dialect::Spec };
         let dialect = self.dialect.unwrap_or(page);
         let error =
             |refusal: Refusal| (Reply::<Vec<u8>>::Error(refusal.into()).encode(dialect), None);
-        let command = match &ask.correlation {
+        let command = match &request.correlation {
             None => Err(Refusal::MissingCorrelationData),
-            Some(_) if ask.qos != Qos::AtLeastOnce => Err(Refusal::NotQos1),
-            Some(_) => match Decoded::decode_with(&ask.payload, self.word_case) {
-                Ok(Decoded::Scan(scan)) => return self.list(ms, ask, scan, error),
+            Some(_) if request.qos != Qos::AtLeastOnce => Err(Refusal::NotQos1),
+            Some(_) => match Decoded::decode_with(&request.payload, self.word_case) {
+                Ok(Decoded::Scan(scan)) => return self.list(ms, request, scan, error),
                 Ok(Decoded::Command(command)) => Ok(command),
                 Ok(request) => panic!("not a request that is known here: {request:?}"),
                 Err(error) => Err(error.kind.refusal()),
@@ -227,11 +230,10 @@ impl ReferenceStore {
         };
         let kind = command.kind();
         let is_get = kind == RequestKind::Get;
-        let first = self
-            .answers
-            .iter()
-            .rev()
-            .find(|answer| ms < answer.until && !is_get && answer.is_about(ask, client, topic));
+        let first =
+            self.answers.iter().rev().find(|answer| {
+                ms < answer.until && !is_get && answer.is_about(request, client, topic)
+            });
         let first = first.cloned();
         let is_first = first.is_none();
         if !is_get {
@@ -240,13 +242,13 @@ impl ReferenceStore {
         self.requests += u64::from(is_first && !is_get);
         let caller = Caller {
             client,
-            is_verified: ask.verified.is_some(),
-            is_spoofed: is_spoofed(ask),
+            is_verified: request.verified.is_some(),
+            is_spoofed: is_spoofed(request),
             command,
-            timestamp: ask.timestamp.as_deref(),
-            token: ask.token.as_deref(),
+            timestamp: request.timestamp.as_deref(),
+            token: request.token.as_deref(),
             dialect,
-            correlation: ask.correlation.as_deref(),
+            correlation: request.correlation.as_deref(),
             request: first.as_ref().map_or(self.requests, |first| first.request),
             is_full: None,
         };
@@ -272,14 +274,14 @@ impl ReferenceStore {
             Err(refusal) => error(refusal),
         };
         if !is_get && is_first {
-            let kept = ask
+            let kept = request
                 .expiry
                 .map_or(60_000, |seconds| (u64::from(seconds) * 2_000).clamp(1_000, 3_600_000));
             self.remember(Answered {
                 client: client.into(),
                 topic: topic.into(),
-                correlation: ask.correlation.clone().unwrap_or_default(),
-                content: Some(Content::of(ask)),
+                correlation: request.correlation.clone().unwrap_or_default(),
+                content: Some(Content::of(request)),
                 request: caller.request,
                 until: ms + kept,
                 kept,
@@ -294,14 +296,14 @@ impl ReferenceStore {
     fn list(
         &mut self,
         ms: u64,
-        ask: &StoreRequest,
+        request: &StoreRequest,
         scan: Scan<&[u8]>,
         error: impl Fn(Refusal) -> (Vec<u8>, Option<Stamp>),
     ) -> (Vec<u8>, Option<Stamp>) {
         let text = std::str::from_utf8(scan.pattern);
         let pattern = text.map(glob::Pattern::new);
         let refusal = match (&pattern, scan.token) {
-            _ if is_spoofed(ask) => Some(Refusal::NotAuthorized),
+            _ if is_spoofed(request) => Some(Refusal::NotAuthorized),
             _ if scan.pattern.len() > self.limits.key_bytes_max => Some(Refusal::QuotaExceeded),
             (Ok(Err(_)), _) | (_, Some(_)) => Some(Refusal::Syntax),
             _ => None,
@@ -538,6 +540,6 @@ fn applies(condition: &Condition<&[u8]>, value: &[u8], stored: &[u8]) -> bool {
     }
 }
 
-fn is_spoofed(ask: &StoreRequest) -> bool {
-    ask.verified.is_some() && ask.source.is_some() && ask.source != ask.verified
+fn is_spoofed(request: &StoreRequest) -> bool {
+    request.verified.is_some() && request.source.is_some() && request.source != request.verified
 }

@@ -4,14 +4,14 @@ use statestore_proto::topic::RESERVED;
 
 use crate::machines::request::StoreRequest;
 
-pub(super) fn identity(ask: &StoreRequest) -> Option<String> {
+pub(super) fn identity(request: &StoreRequest) -> Option<String> {
     let from_topic = || {
         let tail = "/services/statestore/_any_/command/invoke/response";
-        let id = ask.response_topic.as_ref()?.strip_prefix("clients/")?.strip_suffix(tail)?;
+        let id = request.response_topic.as_ref()?.strip_prefix("clients/")?.strip_suffix(tail)?;
         (!id.is_empty() && !id.contains(['+', '#', '\0'])).then(|| id.to_owned())
     };
-    let source = || ask.source.clone().filter(|id| !id.is_empty());
-    ask.verified.clone().or_else(source).or_else(from_topic)
+    let source = || request.source.clone().filter(|id| !id.is_empty());
+    request.verified.clone().or_else(source).or_else(from_topic)
 }
 
 pub(super) fn notification_topic(client: &str, key: &[u8]) -> String {

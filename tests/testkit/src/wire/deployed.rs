@@ -28,10 +28,10 @@ pub fn deployed_clients_accept_the_replies(port: u16) {
             (&["GOT", "k"], "-ERR unknown command\r\n", false),
         ];
         for (command, expected, versioned) in exchanges {
-            let mut ask = RawRequest::deployed("device", words(command));
-            ask.response_topic = Some(response_topic.into());
-            assert_eq!(ask.correlation.as_ref().map(Vec::len), Some(16));
-            let answer = raw.ask(&ask);
+            let mut request = RawRequest::deployed("device", words(command));
+            request.response_topic = Some(response_topic.into());
+            assert_eq!(request.correlation.as_ref().map(Vec::len), Some(16));
+            let answer = raw.ask(&request);
             let about = format!("{command:?} on {response_topic}");
             assert_eq!(answer.payload, expected, "{about}");
             assert_eq!(answer.topic, response_topic, "{about}");

@@ -60,10 +60,11 @@ impl RawRequest {
     /// A request in the form of the deployed clients.
     #[must_use]
     pub fn deployed(client_id: &str, payload: impl Into<Vec<u8>>) -> Self {
-        let mut ask = Self::minimal(client_id, payload);
-        ask.expiry = Some(10);
-        ask.properties.clear();
-        ask.with("__ts", "001696374425000:00000:CLIENT")
+        let mut request = Self::minimal(client_id, payload);
+        request.expiry = Some(10);
+        request.properties.clear();
+        request
+            .with("__ts", "001696374425000:00000:CLIENT")
             .with("__srcId", client_id)
             .with("__protVer", "1.0")
             .with("$partition", client_id)
@@ -269,20 +270,20 @@ impl Raw {
     }
 
     /// Sends a request without waiting. Returns the token of its acknowledgement.
-    pub fn send(&mut self, ask: &RawRequest) -> u64 {
-        self.write(ask.packet())
+    pub fn send(&mut self, request: &RawRequest) -> u64 {
+        self.write(request.packet())
     }
 
     /// Sends a request and waits for its acknowledgement. Returns `false` if the broker closes the
     /// connection instead.
-    pub fn deliver(&mut self, ask: &RawRequest) -> bool {
-        self.put(ask).is_some()
+    pub fn deliver(&mut self, request: &RawRequest) -> bool {
+        self.put(request).is_some()
     }
 
     /// Sends a request and returns the reason code of its acknowledgement; `None` if the broker
     /// closes the connection instead.
-    pub fn put(&mut self, ask: &RawRequest) -> Option<Reason> {
-        let id = self.send(ask);
+    pub fn put(&mut self, request: &RawRequest) -> Option<Reason> {
+        let id = self.send(request);
         while !self.closed {
             if let Some(reason) = self.acknowledged.remove(&id) {
                 return Some(reason);
@@ -293,18 +294,18 @@ impl Raw {
     }
 
     /// Sends a request and waits for its reply, which is the next message on its response topic.
-    pub fn ask(&mut self, ask: &RawRequest) -> Publish {
-        self.send(ask);
-        let topic = ask.response_topic.as_deref().expect("a response topic");
+    pub fn ask(&mut self, request: &RawRequest) -> Publish {
+        self.send(request);
+        let topic = request.response_topic.as_deref().expect("a response topic");
         let reply = self.next(|publish| publish.topic == topic, "reply");
         let data = reply.properties.as_ref().and_then(|all| all.correlation_data.as_deref());
-        assert_eq!(data, ask.correlation.as_deref(), "the reply of another request: {reply:?}");
+        assert_eq!(data, request.correlation.as_deref(), "the reply of another request: {reply:?}");
         reply
     }
 
     /// Sends a request and returns the payload of its reply.
-    pub fn answer(&mut self, ask: &RawRequest) -> Vec<u8> {
-        self.ask(ask).payload.to_vec()
+    pub fn answer(&mut self, request: &RawRequest) -> Vec<u8> {
+        self.ask(request).payload.to_vec()
     }
 
     /// Sends a request with these words in the deployed form, and returns the payload of its reply.
@@ -335,8 +336,8 @@ impl Raw {
     /// Returns whether no further message arrives. Sends a GET and waits for the reply, which the
     /// store sends after all earlier output.
     pub fn receives_nothing_more(&mut self) -> bool {
-        let ask = RawRequest::minimal(&self.client_id, array(&[b"GET", b"nothing is here"]));
-        assert_eq!(self.answer(&ask), b"$-1\r\n");
+        let request = RawRequest::minimal(&self.client_id, array(&[b"GET", b"nothing is here"]));
+        assert_eq!(self.answer(&request), b"$-1\r\n");
         self.arrived.is_empty()
     }
 

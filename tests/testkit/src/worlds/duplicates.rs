@@ -18,7 +18,7 @@ const WAITS: [u64; 2] = [59_999, 1];
 /// A request, its remaining deliveries, and its first reply with the time until which it is cached.
 #[derive(Debug)]
 struct Repeated {
-    ask: StoreRequest,
+    request: StoreRequest,
     left: u8,
     first: Option<(u64, Sent)>,
 }
@@ -41,14 +41,17 @@ impl Duplicates {
         let set = |value, condition| Command::Set { key, value, condition, expiry: None };
         let repeated = [set(b"a".as_slice(), Condition::IfAbsent), Command::Del { key }];
         let mut number = 0;
-        let mut ask = |client: &str, command: &Command<&[u8]>| {
+        let mut request = |client: &str, command: &Command<&[u8]>| {
             number += 1;
             StoreRequest::new(client, number, command)
         };
-        let repeated =
-            repeated.map(|command| Repeated { ask: ask("A", &command), left: 3, first: None });
+        let repeated = repeated.map(|command| Repeated {
+            request: request("A", &command),
+            left: 3,
+            first: None,
+        });
         let mut others =
-            vec![ask("B", &set(b"b", Condition::Always)), ask("B", &Command::Del { key })];
+            vec![request("B", &set(b"b", Condition::Always)), request("B", &Command::Del { key })];
         others.reverse();
         Self {
             store: Store::new(StoreConfig::new(0).limits(limits)),
@@ -70,19 +73,19 @@ impl Duplicates {
     fn deliver(&mut self, which: usize) -> Result<(), String> {
         let now = self.now();
         let (contents, executed) = (self.contents(), self.store.counters().executed());
-        let request = &mut self.repeated[which];
-        request.left -= 1;
-        request.ask.submit_to(now, &mut self.store);
+        let repeated = &mut self.repeated[which];
+        repeated.left -= 1;
+        repeated.request.submit_to(now, &mut self.store);
         let sent = Sent::drain(&mut self.store);
         let [answer @ Sent::Reply { .. }, Sent::Acknowledge(_)] = sent.as_slice() else {
             return Err(format!("{sent:?} is not a reply and its acknowledgement"));
         };
-        let first = request.first.clone().filter(|(until, _)| self.now < *until);
+        let first = repeated.first.clone().filter(|(until, _)| self.now < *until);
         let Some((_, first)) = first else {
             // The broker does not redeliver an expired request; if it did, that would be a new
             // request.
-            request.left = if request.first.is_some() { 0 } else { request.left };
-            request.first = Some((self.now + 60_000, answer.clone()));
+            repeated.left = if repeated.first.is_some() { 0 } else { repeated.left };
+            repeated.first = Some((self.now + 60_000, answer.clone()));
             return Ok(());
         };
         if first != *answer {
@@ -114,8 +117,8 @@ impl SmallWorld for Duplicates {
         match choice {
             OTHER => {
                 let now = self.now();
-                if let Some(ask) = self.others.pop() {
-                    ask.submit_to(now, &mut self.store);
+                if let Some(request) = self.others.pop() {
+                    request.submit_to(now, &mut self.store);
                     let _ = Sent::drain(&mut self.store);
                 }
                 Ok(())

@@ -68,9 +68,9 @@ impl StateStore {
 
 /// Requests `Q` for several keys; `.await` sends them and returns a result for each, in order.
 ///
-/// A batch is not a transaction: the protocol has none. Each request is sent on its own, can fail on
-/// its own, and other clients can write between any two. Dropping the future cancels the requests
-/// without a result; some of them may have been applied.
+/// A batch is not a transaction: the protocol lacks these. Each request is sent on its own, can
+/// fail on its own, and other clients can write between any two. Dropping the future cancels the
+/// requests without a result; some of them may have been applied.
 ///
 /// Memory: the requests of the whole batch, and all results. At most
 /// [`in_flight`](Self::in_flight) requests await their response.

@@ -175,7 +175,7 @@ impl StateStore {
 
     /// Waits until the client is connected and subscribed to its response topic, so that requests
     /// are sent. This does not show whether a store is subscribed at the broker; only a response
-    /// shows that. There is no time limit: requests have one of their own. Cancel safe.
+    /// shows that. Without a time limit; each request has one. Cancel safe.
     ///
     /// # Errors
     /// [`Error::Closed`] if the handle ends before that.

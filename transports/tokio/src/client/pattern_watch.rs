@@ -33,7 +33,7 @@ impl StateStore {
     /// Watches all keys that match a [pattern](statestore_proto::glob): their current values, and
     /// every later change.
     ///
-    /// The protocol has no such request. The stream lists the keys (SCAN) at the start and at an
+    /// The protocol lacks such a request. The stream lists the keys (SCAN) at the start and at an
     /// [interval](PatternWatch::interval), and watches each key (KEYNOTIFY). See [`PatternWatch`]
     /// for the delays, the costs and the limit that follow.
     ///
@@ -110,15 +110,15 @@ pub enum PatternEnd {
 /// A stream of the events of all keys that match a pattern.
 ///
 /// It begins with the value of each key, and [`PatternEvent::Live`]. [`PatternEvent::Gap`] has the
-/// meaning that it has for [one key](Watch): it is reported if any key may have missed changes. Then
-/// the keys are listed again, those that have changed are reported, and `Live` ends the gap.
+/// meaning that it has for [one key](Watch): it is reported if any key may have missed changes.
+/// Then the keys are listed again, those that have changed are reported, and `Live` ends the gap.
 ///
 /// * **Delay.** A change of a watched key is reported when its notification arrives. A new key is
 ///   reported after the next listing, so within the [interval](Self::interval) and the time of the
 ///   listing. A key that is set and deleted between two listings is not reported.
-/// * **Cost.** Each key costs a registration at the store, a KEYNOTIFY and a GET at the start, and a
-///   KEYNOTIFY at each renewal, by default every 30 seconds. Each listing costs one request per page
-///   of 8 KiB of keys. Each call of `next` polls all keys.
+/// * **Cost.** Each key costs a registration at the store, a KEYNOTIFY and a GET at the start, and
+///   a KEYNOTIFY at each renewal, by default every 30 seconds. Each listing costs one request per
+///   page of 8 KiB of keys. Each call of `next` polls all keys.
 /// * **Limit.** If more than [`keys_max`](Self::keys_max) keys match, the stream ends with
 ///   [`PatternEnd::TooManyKeys`].
 ///

@@ -19,7 +19,7 @@ impl StateStore {
     /// once.
     ///
     /// The registration at the store follows in the background, and is repeated until it succeeds.
-    /// So the watch is silent while there is no store; [`status`](Self::status) shows whether there
+    /// So the watch is silent without a store; [`status`](Self::status) shows whether there
     /// is a connection, and a request whether there is a store. Changes before the first event are
     /// not reported one by one.
     ///

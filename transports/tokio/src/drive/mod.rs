@@ -267,7 +267,7 @@ async fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     .await
 }
 
-/// Sends packets of the machine until there are none, or the link is full. The packet that a full
+/// Sends packets of the machine until all are sent, or the link is full. The packet that a full
 /// link returns is in `refused`.
 fn send_ready<T: Task, L: Link>(task: &mut T, link: &mut L, refused: &mut Option<Transmit>) {
     while let Some(transmit) = refused.take().or_else(|| task.machine().poll_transmit()) {

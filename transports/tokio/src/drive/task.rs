@@ -46,8 +46,8 @@ pub(crate) trait Task: Send + 'static {
     /// Returns whether the task can accept another command; otherwise commands stay in the queue.
     fn can_accept_command(&self) -> bool;
 
-    /// Handles a packet that the link has accepted. For a response of a store, `_answers` is the number of the
-    /// request.
+    /// Handles a packet that the link has accepted. For a response of a store, `_answers` is the
+    /// number of the request.
     fn handle_sent(&mut self, _answers: Option<u64>) {}
 
     /// Takes the error that makes this connection useless, if there is one.

@@ -262,7 +262,7 @@ impl LinkError {
     }
 
     /// The address of the broker: set for every failure of one address. The error of a round in
-    /// which several addresses failed has none, and lists them in its text.
+    /// which several addresses failed lacks it, and lists them in its text.
     #[must_use]
     pub fn address(&self) -> Option<&Address> {
         self.0.address.as_ref()

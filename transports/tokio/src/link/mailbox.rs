@@ -23,8 +23,8 @@ const OVERRUN_BYTES_MAX: usize = 64 << 20;
 /// reads in its own task or threads.
 ///
 /// Messages are bounded, in number and to 64 MiB; twice that until the library stops reading. If it
-/// does not stop, the connection fails. Other events are responses to packets of this side, whose number the
-/// [queue](crate::Options::max_queued_packets) and the packet ids bound. Only
+/// does not stop, the connection fails. Other events are responses to packets of this side, whose
+/// number the [queue](crate::Options::max_queued_packets) and the packet ids bound. Only
 /// [`next_event`](Self::next_event) and the methods that begin with `wait_` wait, so a callback may
 /// call the others.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl<M> Mailbox<M> {
     }
 
     /// Queues the outcome of a packet, unless it is a success that does not matter. Most replies
-    /// have no token, and nothing follows from their success.
+    /// lack a token, and nothing follows from their success.
     pub fn settle(&self, ticket: Ticket, reason: ReasonCode) {
         if ticket.matters() || reason.is_error() {
             self.report(ConnectionEvent::Settled(ticket, reason));

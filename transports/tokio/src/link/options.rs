@@ -337,8 +337,8 @@ impl Transport {
 }
 
 /// TLS settings: trusted CAs and the client certificate. By default, the CAs of the system are
-/// trusted, and there is no client certificate. All files are PEM, and are read when the link is
-/// created or connects.
+/// trusted, and the client does not send a certificate. All files are PEM, and are read when the
+/// link is created or connects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tls {
@@ -366,8 +366,8 @@ impl Tls {
         self
     }
 
-    /// Sets the file with the password of the key, which is then encrypted PKCS #8: the PEM label is
-    /// `ENCRYPTED PRIVATE KEY`. A line end after the password is ignored.
+    /// Sets the file with the password of the key, which is then encrypted PKCS #8: the PEM label
+    /// is `ENCRYPTED PRIVATE KEY`. A line end after the password is ignored.
     ///
     /// Links that use rustls need the feature `encrypted-keys`. They decrypt keys of PBES2 with
     /// PBKDF2 or scrypt and AES, which is what `openssl genpkey -aes256` writes.

@@ -42,7 +42,7 @@ impl Outstanding {
         !self.is_starved && !self.is_closed
     }
 
-    /// The connection is lost: there is no capacity any more. A library that ended would accept
+    /// The connection is lost: no packet is accepted any more. A library that ended would accept
     /// packets and drop them.
     pub fn close(&mut self) {
         self.is_closed = true;

@@ -175,7 +175,8 @@ fn encrypted_key(pem: &[u8]) -> Option<&str> {
     std::str::from_utf8(key.get(..end)?).ok()
 }
 
-/// Returns whether a PEM file contains a key that is encrypted by PKCS #8 or in the traditional way.
+/// Returns whether a PEM file contains a key that is encrypted by PKCS #8 or in the traditional
+/// way.
 fn is_encrypted(pem: &[u8]) -> bool {
     find(pem, b"-----BEGIN ENCRYPTED PRIVATE KEY-----").is_some()
         || find(pem, b"Proc-Type: 4,ENCRYPTED").is_some()

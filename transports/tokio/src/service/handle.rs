@@ -145,7 +145,9 @@ impl ServiceBuilder {
     /// contains keeps its value. Give them at each start: they become durable with the next snapshot
     /// of the journal at the earliest.
     ///
-    /// The limits of the store do not apply to them, as for restored values.
+    /// The limits of the store do not apply to them, as for restored values. Nor do
+    /// [expiry rules](StoreConfig::expiry_rules): seeded keys remain until a client writes or
+    /// deletes them.
     pub fn seed<K: IntoBytes, V: IntoBytes>(
         mut self,
         pairs: impl IntoIterator<Item = (K, V)>,

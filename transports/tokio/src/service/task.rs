@@ -158,7 +158,8 @@ fn log_refusal(from: Principal<'_>, handled: &Handled<'_>) {
     }
 }
 
-/// Logs a request that cannot get a response, since its client receives nothing that shows the cause.
+/// Logs a request that cannot get a response, since its client receives nothing that shows the
+/// cause.
 fn log_dropped_request(from: Principal<'_>, incoming: &Incoming<'_>, handled: &Handled<'_>) {
     let RequestOutcome::Dropped(reason) = handled.outcome else { return };
     let client = field::debug(KeyPreview(from.client_id().unwrap_or_default().as_bytes()));

@@ -1,6 +1,10 @@
 //! Initial keys of a store.
 
+use std::time::Duration;
+
 use statestore_loopback::Hub;
+use statestore_proto::message::Expiry;
+use statestore_proto::store::ExpiryRule;
 use statestore_tokio::StoreService;
 
 use crate::client;
@@ -23,4 +27,19 @@ async fn seeded_keys_have_versions_that_later_writes_exceed() {
     let hlcs: Vec<_> = versions.iter().map(|version| version.hlc()).collect();
     assert!(hlcs.is_sorted_by(|one, other| one < other), "{versions:?}");
     assert!(store.del("b").await.expect("a response"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn expiry_rules_do_not_apply_to_seeded_keys() {
+    let hub = Hub::new();
+    let minute = Duration::from_secs(60);
+    let rule = ExpiryRule::new(b"*").expect("a pattern").default_expiry(Expiry::after(minute));
+    let rule = rule.max_expiry(Expiry::after(minute));
+    let service = StoreService::builder().expiry_rules([rule]).seed([("seeded", "1")]);
+    let _service = service.spawn(hub.store_link("statestore"));
+    let store = client(hub.link("c")).await;
+    store.set("set", "1").await.expect("set");
+    tokio::time::sleep(minute * 2).await;
+    assert!(store.get("set").await.expect("a response").is_none());
+    assert!(store.get("seeded").await.expect("a response").is_some());
 }

@@ -1,0 +1,57 @@
+//! Names of connection settings in error messages: their options, or the variables that set them.
+
+use std::sync::OnceLock;
+
+/// An option, and the variable that sets it in place of the command line.
+pub(super) type Source = (&'static str, &'static str);
+
+/// The settings from variables. A process has one command line, so they are set once.
+static SOURCES: OnceLock<Vec<Source>> = OnceLock::new();
+
+/// Records the settings from variables. Only the first call has an effect.
+pub(super) fn record(sources: Vec<Source>) {
+    let _ = SOURCES.set(sources);
+}
+
+/// Returns the name of a setting in a message: its option, or the variables that set it.
+pub(crate) fn source(option: &str) -> String {
+    variables(option).unwrap_or_else(|| format!("--{option}"))
+}
+
+/// Returns the names of the variables that set an option. `None` if the command line or a default
+/// does.
+pub(crate) fn variables(option: &str) -> Option<String> {
+    names(SOURCES.get()?, option)
+}
+
+/// Returns a notice about the settings from variables, for messages that name their options.
+/// `None` if all settings are from options.
+pub(crate) fn sources_notice() -> Option<String> {
+    let sources = SOURCES.get().filter(|sources| !sources.is_empty())?;
+    let each = sources.iter().map(|(option, variable)| format!("--{option} by {variable}"));
+    Some(format!("options are set by variables: {}", each.collect::<Vec<_>>().join(", ")))
+}
+
+fn names(sources: &[Source], option: &str) -> Option<String> {
+    let variables = sources.iter().filter(|(own, _)| *own == option);
+    let variables: Vec<&str> = variables.map(|(_, variable)| *variable).collect();
+    let (last, first) = variables.split_last()?;
+    Some(match first {
+        [] => (*last).to_owned(),
+        first => format!("{} and {last}", first.join(", ")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_an_option_are_listed() {
+        let sources = [("broker", "A"), ("broker", "B"), ("broker", "C"), ("user", "D")];
+        assert_eq!(names(&sources, "broker").as_deref(), Some("A, B and C"));
+        assert_eq!(names(&sources, "user").as_deref(), Some("D"));
+        assert_eq!(names(&sources, "tls-ca"), None);
+        assert_eq!(source("tls-ca"), "--tls-ca");
+    }
+}
