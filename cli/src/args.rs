@@ -98,8 +98,8 @@ pub(crate) enum Verb {
     Import(Import),
     /// Copy keys and their changes from one store to another
     Mirror(Box<Mirror>),
-    /// Set keys from MQTT messages
-    Bridge(Bridge),
+    /// Set keys from MQTT messages, and publish the changes of keys
+    Bridge(Box<Bridge>),
     /// Run a command while holding a lock
     Lock(Lock),
     /// Follow an election, or be a candidate

@@ -28,6 +28,11 @@ type Reading = (Bytes, Option<JoinHandle<Result<Option<VersionedValue>, Error>>>
 /// Lines are written in chunks of this many bytes.
 const CHUNK: usize = 16 * 1024;
 
+/// Returns whether a pattern matches every key, or every key of a length.
+pub(crate) fn matches_every_key(pattern: &str) -> bool {
+    pattern.bytes().all(|byte| matches!(byte, b'*' | b'?'))
+}
+
 pub(crate) async fn run(args: Keys) -> Result<ExitCode, Failure> {
     let store = connection::store(&args.common)?;
     let failed = failure;

@@ -112,7 +112,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Export(export) => export::run(export).await,
             Verb::Import(import) => import::run(import).await,
             Verb::Mirror(mirror) => mirror::run(*mirror).await,
-            Verb::Bridge(bridge) => bridge::run(bridge).await,
+            Verb::Bridge(bridge) => bridge::run(*bridge).await,
             Verb::Lock(lock) => lock::run(lock).await,
             Verb::Elect(elect) => elect::run(elect).await,
             Verb::Bench(bench) => bench::run(bench).await,

@@ -1,6 +1,7 @@
 //! `mirror`: copies keys and their changes from one store to another.
 
 use std::collections::BTreeMap;
+use std::future::IntoFuture as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,15 +11,15 @@ use statestore_proto::hlc::{FencingToken, Version};
 use statestore_proto::message::{Refusal, ServiceError};
 use statestore_proto::time::UnixTime;
 use statestore_tokio::{Error, PatternEnd, PatternEvent, StateStore};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior, sleep};
 
 use crate::args::{Common, Connection, Mirror, Output};
 use crate::connection;
 use crate::data::{requests, unix_now};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::keys::READING_MAX;
+use crate::keys::{READING_MAX, matches_every_key};
 use crate::output::{line, notice};
 use crate::signals::Signals;
 
@@ -37,11 +38,20 @@ const WAITING_MAX: usize = 10_000;
 /// Pause between two notices about writes that are repeated.
 const NOTICE_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Keys that are mirrored at most.
+const KEYS_MAX: usize = 1_000;
+
+/// Interval of requests that show whether the target was replaced, which its responses report.
+const TARGET_CHECK: Duration = Duration::from_secs(5);
+
+/// The key of these requests.
+const TARGET_CHECK_KEY: &str = "statestore-mirror-check";
+
 /// Expiry of the key that checks whether both stores differ, in case it cannot be deleted.
 const PROBE_EXPIRY: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(args: Mirror) -> Result<ExitCode, Failure> {
-    if args.keys.bytes().all(|byte| matches!(byte, b'*' | b'?')) {
+    if matches_every_key(&args.keys) {
         return Err(Failure::bad_input(
             "--keys: this pattern matches every key, or every key of a length, also locks; name a \
              part of the keys, such as 'rooms/*', or copy all keys once with `statestore export` \
@@ -57,10 +67,15 @@ pub(crate) async fn run(args: Mirror) -> Result<ExitCode, Failure> {
         time_limit: args.time_limit,
         format: args.format,
     };
-    let target = connection::store(&common(&args.to, args.to_login.login()))
-        .map_err(|failure| failure.map(|text| format!("target: {text}")))?;
-    let source = connection::store(&common(&args.from, args.login.clone()))?;
-    let checked = signals.unless_received(check_different(&source, &target)).await;
+    let target = connection::store(&common(&args.to, args.to_login.login()));
+    let target = target.map_err(|failure| Side::Target.failure(failure))?;
+    let source = connection::store(&common(&args.from, args.login.clone()));
+    let source = source.map_err(|failure| Side::Source.failure(failure))?;
+    let check = async {
+        check_different(&source, &target).await?;
+        check_count(&source, &args.keys).await
+    };
+    let checked = signals.unless_received(check).await;
     let Some(checked) = checked else { return Ok(ExitCode::SUCCESS) };
     checked?;
     let mut copier = Copier::new(target, args.format.output);
@@ -69,6 +84,42 @@ pub(crate) async fn run(args: Mirror) -> Result<ExitCode, Failure> {
     outcome.transpose()?;
     source.shutdown().await;
     Ok(if copier.counts.refused > 0 { Exit::Refused } else { Exit::Success }.into())
+}
+
+/// One of the two stores.
+#[derive(Clone, Copy)]
+enum Side {
+    Source,
+    Target,
+}
+
+impl Side {
+    /// The options of a login, which have another name for the target.
+    const TARGET_OPTIONS: [(&str, &str); 6] = [
+        ("--client-id", "--to-client-id"),
+        ("--user", "--to-user"),
+        ("--password", "--to-password"),
+        ("--service-account-token-file", "--to-service-account-token-file"),
+        ("--tls-", "--to-tls-"),
+        ("STATESTORE_PASSWORD", "STATESTORE_TO_PASSWORD"),
+    ];
+
+    /// Names this store, and its arguments in place of those of commands with one connection.
+    fn failure(self, failure: Failure) -> Failure {
+        failure.map(|text| match self {
+            Self::Source => format!("source: {}", text.replace("--broker", "FROM")),
+            Self::Target => {
+                let text = text.replace("--broker", "TO");
+                let rename = |text: String, (option, own): &(&str, &str)| text.replace(option, own);
+                let text = Self::TARGET_OPTIONS.iter().fold(text, rename);
+                format!("target: {text}")
+            }
+        })
+    }
+
+    fn request(self, error: Error) -> Failure {
+        self.failure(Failure::request(error))
+    }
 }
 
 fn same_store_failure() -> Failure {
@@ -80,22 +131,45 @@ fn same_store_failure() -> Failure {
 /// Fails if both handles reach one store, for example by two names of one machine.
 async fn check_different(source: &StateStore, target: &StateStore) -> Result<(), Failure> {
     let probe = connection::unique_id("mirror");
-    let side = |side: &'static str| {
-        move |error| Failure::request(error).map(|text| format!("{side}: {text}"))
-    };
-    target.set(probe.clone(), "probe").expires_after(PROBE_EXPIRY).await.map_err(side("target"))?;
+    let set = target.set(probe.clone(), "probe").expires_after(PROBE_EXPIRY).await;
+    set.map_err(|error| Side::Target.request(error))?;
     let found = source.get(probe.clone()).await;
     // It expires otherwise.
     let _ = target.del(probe).await;
-    match found.map_err(side("source"))? {
+    match found.map_err(|error| Side::Source.request(error))? {
         Some(_) => Err(same_store_failure()),
         None => Ok(()),
     }
 }
 
+/// Fails if too many keys match, before any of them is copied.
+async fn check_count(source: &StateStore, pattern: &str) -> Result<(), Failure> {
+    let mut keys = source.scan(pattern.to_owned());
+    let mut count = 0;
+    loop {
+        let key = keys.next().await;
+        match key.map_err(|error| Side::Source.failure(crate::keys::failure(error)))? {
+            Some(_) if count == KEYS_MAX => return Err(too_many_failure(pattern)),
+            Some(_) => count += 1,
+            None => return Ok(()),
+        }
+    }
+}
+
+fn too_many_failure(pattern: &str) -> Failure {
+    Failure::bad_input(format_args!(
+        "--keys {pattern}: more than {KEYS_MAX} keys match; use a narrower pattern, or one mirror \
+         for each part of the keys"
+    ))
+}
+
 /// Copies until an error, or with --once until all keys are copied.
 async fn follow(source: &StateStore, copier: &mut Copier, args: &Mirror) -> Result<(), Failure> {
-    let mut changes = source.watch_pattern(args.keys.clone());
+    let watch = || source.watch_pattern(args.keys.clone()).keys_max(KEYS_MAX);
+    let mut changes = watch();
+    let mut replacements = copier.target.replacements();
+    let mut check = tokio::time::interval_at(Instant::now() + TARGET_CHECK, TARGET_CHECK);
+    check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut is_live, mut is_reported) = (false, false);
     let mut report = tokio::time::interval_at(Instant::now() + args.report, args.report);
     loop {
@@ -120,20 +194,23 @@ async fn follow(source: &StateStore, copier: &mut Copier, args: &Mirror) -> Resu
                     (is_live, is_reported) = (false, false);
                     copier.print("gap").await?;
                 }
-                Some(PatternEvent::Ended(PatternEnd::TooManyKeys(most))) => {
-                    return Err(Failure::bad_input(format_args!(
-                        "--keys {}: more than {most} keys match; use a narrower pattern, or one \
-                         mirror for each part of the keys",
-                        args.keys
-                    )));
+                Some(PatternEvent::Ended(PatternEnd::TooManyKeys(_))) => {
+                    return Err(too_many_failure(&args.keys));
                 }
                 Some(PatternEvent::Ended(PatternEnd::Failed(error))) => {
-                    return Err(crate::keys::failure(error));
+                    return Err(Side::Source.failure(crate::keys::failure(error)));
                 }
                 None | Some(_) => {
-                    return Err(Failure::stopped(&source.status().current()));
+                    let failure = Failure::stopped(&source.status().current());
+                    return Err(Side::Source.failure(failure));
                 }
             },
+            Some(_) = replacements.next() => {
+                notice("target: the store was restarted or replaced; copying all keys again");
+                changes = watch();
+                (is_live, is_reported) = (false, false);
+            }
+            _ = check.tick() => copier.check_target(),
             written = copier.writes.join_next(), if !copier.writes.is_empty() => {
                 if let Some(written) = written {
                     copier.settle(written.map_err(Failure::system)?)?;
@@ -180,6 +257,8 @@ struct Copier {
     counts: Counts,
     has_changed: bool,
     noticed: Option<Instant>,
+    /// The last request of [`check_target`](Self::check_target).
+    check: Option<JoinHandle<()>>,
 }
 
 impl Copier {
@@ -194,6 +273,16 @@ impl Copier {
             counts: Counts::default(),
             has_changed: false,
             noticed: None,
+            check: None,
+        }
+    }
+
+    /// Reads a key of the target. The response shows whether the target was replaced, also while no
+    /// key changes.
+    fn check_target(&mut self) {
+        if self.check.as_ref().is_none_or(JoinHandle::is_finished) {
+            let get = self.target.get(TARGET_CHECK_KEY).into_future();
+            self.check = Some(tokio::spawn(async move { _ = get.await }));
         }
     }
 
@@ -285,7 +374,7 @@ impl Copier {
                 copy.refusals += 1;
                 if self.noticed.is_none_or(|noticed| noticed.elapsed() >= NOTICE_INTERVAL) {
                     self.noticed = Some(Instant::now());
-                    let failure = requests::key_failure(&key, error);
+                    let failure = Side::Target.failure(requests::key_failure(&key, error));
                     notice(format_args!("{failure}; trying again"));
                 }
                 self.repeat(key, copy);
@@ -294,13 +383,10 @@ impl Copier {
             Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => {
                 self.counts.refused += 1;
                 if self.counts.refused <= REFUSED_SHOWN {
-                    notice(requests::key_failure(&key, error));
+                    notice(Side::Target.failure(requests::key_failure(&key, error)));
                 }
             }
-            Err(error @ Error::Closed(_)) => {
-                let failure = Failure::request(error);
-                return Err(failure.map(|text| format!("target: {text}")));
-            }
+            Err(error @ Error::Closed(_)) => return Err(Side::Target.request(error)),
             Err(_) => {
                 self.repeat(key, copy);
                 return Ok(());
@@ -335,7 +421,7 @@ impl Copier {
             Output::Json => {
                 let text = json!({
                     "result": what, "copied": copied, "deleted": deleted,
-                    "superseded": superseded, "refused": refused, "waiting": waiting,
+                    "newer_in_target": superseded, "refused": refused, "waiting": waiting,
                     "lag_ms": lag_ms,
                 });
                 format!("{text}\n")
@@ -367,6 +453,21 @@ mod tests {
     struct Line {
         #[command(flatten)]
         mirror: Mirror,
+    }
+
+    #[test]
+    fn failures_name_the_store_and_its_arguments() {
+        let text = "no connection; check --broker, --user and --tls-ca, and STATESTORE_PASSWORD";
+        let failure = |side: Side| side.failure(Failure::unreachable(text)).to_string();
+        assert_eq!(
+            failure(Side::Source),
+            "source: no connection; check FROM, --user and --tls-ca, and STATESTORE_PASSWORD"
+        );
+        assert_eq!(
+            failure(Side::Target),
+            "target: no connection; check TO, --to-user and --to-tls-ca, and \
+             STATESTORE_TO_PASSWORD"
+        );
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! Rules of the protocol as observed at a `Store`, one file per subject.
 
+mod chunks;
 mod client_share;
 mod counters;
 mod duplicates;

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ArgGroup;
+
 use super::{Common, Format, Login, TimeLimit, duration};
 
 #[derive(Debug, clap::Args)]
@@ -96,13 +98,18 @@ impl TargetLogin {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(
+    group = ArgGroup::new("direction").args(["topic", "keys"]).required(true).multiple(true)
+)]
 #[command(after_long_help = "\
-Subscribes to the filter, and sets a key for each message, until it is stopped. An empty message
-deletes the key.
+With --topic and --key, subscribes to the filter, and sets a key for each message, until it is
+stopped. An empty message deletes the key. With --keys and --publish, publishes the present values
+of the keys, and then every change. A deletion is an empty message. With all four, does both: a key
+that was set from a topic is not published to the same topic.
 
 The template of the key is a text with placeholders: {topic} is the whole topic, and {1}, {2} and so
 on are its levels. `--topic 'sensors/+/state' --key 'state/{2}'` sets the key state/7 for the topic
-sensors/7/state.
+sensors/7/state. In --publish, {key} is the whole key, and {1} is its first level.
 
 Without --value, the value is the payload. With it, the payload is JSON, and the value is the part
 at this pointer (RFC 6901), for example /data/temperature; a text without its quotes, anything else
@@ -110,22 +117,49 @@ as JSON. A message without such a part is skipped.
 
 A message is acknowledged when its key is set, so messages are redelivered after an interruption if
 the broker keeps the session. Then their keys are set again. Otherwise, writes of one key keep the
-order of the messages. Messages of the protocol of the store are skipped. A second connection, with
-the suffix -messages of the client id, receives the messages.")]
+order of the messages. Messages of the protocol of the store are skipped, and so are those that
+another bridge has published, unless --accept-bridged is given.
+
+Changes are published at QoS 1, in order for each key, and again after a reconnect if they were not
+acknowledged. At most 1,000 keys are watched. A new key is found within ten seconds.
+
+Further connections, with the suffixes -messages and -changes of the client id, receive the messages
+and publish the changes.")]
 pub(crate) struct Bridge {
     /// Topic filter, for example 'sensors/+/state'
-    #[arg(long, value_name = "FILTER")]
-    pub(crate) topic: String,
+    #[arg(long, value_name = "FILTER", requires = "key")]
+    pub(crate) topic: Option<String>,
     /// Template of the key, for example 'state/{2}'
-    #[arg(long, value_name = "TEMPLATE")]
-    pub(crate) key: String,
+    #[arg(long, value_name = "TEMPLATE", requires = "topic")]
+    pub(crate) key: Option<String>,
     /// JSON pointer to the value in the payload
-    #[arg(long, value_name = "POINTER")]
+    #[arg(long, value_name = "POINTER", requires = "topic")]
     pub(crate) value: Option<String>,
     /// Time to live of each value, for example 10m
-    #[arg(long, visible_alias = "ttl", value_parser = duration, value_name = "TIME")]
+    #[arg(
+        long,
+        visible_alias = "ttl",
+        value_parser = duration,
+        value_name = "TIME",
+        requires = "topic"
+    )]
     pub(crate) expires: Option<Duration>,
-    /// Exit after this number of messages
+    /// Set keys also from messages that another bridge has published
+    #[arg(long, requires = "topic")]
+    pub(crate) accept_bridged: bool,
+    /// Pattern of keys whose changes are published, for example 'state/*'
+    #[arg(long, value_name = "PATTERN", requires = "publish")]
+    pub(crate) keys: Option<String>,
+    /// Template of the topic, for example 'devices/{2}/state'
+    #[arg(long, value_name = "TEMPLATE", requires = "keys")]
+    pub(crate) publish: Option<String>,
+    /// Publish retained messages; a deletion removes the retained message
+    #[arg(long, requires = "keys")]
+    pub(crate) retain: bool,
+    /// Allow a pattern that matches every key
+    #[arg(long, requires = "keys")]
+    pub(crate) all_keys: bool,
+    /// Exit after this number of messages, in each direction
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
     #[command(flatten)]

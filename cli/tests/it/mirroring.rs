@@ -10,6 +10,8 @@ use crate::process::{Running, run, statestore};
 in_each_mode!(
     keys_and_changes_are_mirrored,
     mirror_continues_after_a_restart_of_the_target,
+    target_that_restarted_empty_gets_all_keys_again,
+    too_many_keys_are_refused_before_the_first_copy,
     older_copy_never_replaces_a_newer_one,
     refusal_that_passes_is_repeated,
     mirror_onto_itself_is_refused,
@@ -68,6 +70,38 @@ fn mirror_continues_after_a_restart_of_the_target(mode: Mode) {
     running.kill();
 }
 
+fn target_that_restarted_empty_gets_all_keys_again(mode: Mode) {
+    let Some(from) = mode.start(&[]) else { return };
+    let Some(mut to) = mode.start(&[]) else { return };
+    from.run(&["set", "rooms/1", "1"]).version();
+    from.run(&["set", "rooms/2", "2"]).version();
+    let running = mirror(&from, &to, &[]);
+    assert!(running.line().starts_with("live: "));
+    to.wait_for_value("rooms/1", 0, "1");
+    to.kill_store();
+    to.start_store();
+    // No key of the source changes.
+    while !running.complaint().contains("target: the store was restarted") {}
+    to.wait_for_value("rooms/1", 0, "1");
+    to.wait_for_value("rooms/2", 0, "2");
+    // Changes are mirrored as before.
+    from.run(&["set", "rooms/1", "3"]).version();
+    to.wait_for_value("rooms/1", 0, "3");
+    running.kill();
+}
+
+fn too_many_keys_are_refused_before_the_first_copy(mode: Mode) {
+    let Some(from) = mode.start(&[]) else { return };
+    let Some(to) = mode.start(&[]) else { return };
+    let header = r#"{"format":"statestore-dump","format_version":1,"from":"requests"}"#;
+    let keys = (0..1_001).map(|key| format!("{{\"key\":\"rooms/{key}\",\"value\":\"v\"}}\n"));
+    let import = format!("{header}\n{}", keys.collect::<String>());
+    from.run_with_input(&["import"], import.as_bytes())
+        .is(0, "set 1001, not applied 0, expired 0, refused 0\n");
+    mirror(&from, &to, &["--once"]).end().fails(2, &["more than 1000 keys match", "narrower"]);
+    to.run(&["keys", "*"]).is(1, "");
+}
+
 fn older_copy_never_replaces_a_newer_one(mode: Mode) {
     let Some(from) = mode.start(&[]) else { return };
     let Some(to) = mode.start(&[]) else { return };
@@ -119,7 +153,10 @@ fn mirror_of_everything_is_refused() {
         run(statestore().args(line)).fails(2, &["every key", "'rooms/*'", "statestore export"]);
     }
     let line = ["mirror", "mqtt://127.0.0.1:1", "mqtt://127.0.0.1:2", "--keys", "a/*"];
-    run(statestore().args(line).args(["--timeout", "200ms"])).fails(3, &["target: "]);
+    let ended = run(statestore().args(line).args(["--timeout", "200ms"]));
+    ended.fails(3, &["target: ", "check TO"]);
     let line = ["mirror", "http://a", "mqtt://b", "--keys", "a/*"];
-    run(statestore().args(line)).fails(2, &["http://a", "mqtt://HOST:PORT"]);
+    run(statestore().args(line)).fails(2, &["source: FROM http://a", "mqtt://HOST:PORT"]);
+    let line = ["mirror", "mqtt://a", "mqtt://b", "--keys", "a/*", "--to-password", "secret"];
+    run(statestore().args(line)).fails(2, &["target: --to-password requires --to-user"]);
 }

@@ -130,6 +130,9 @@ refusals! {
     MissingCorrelationData = "missing correlation data",
     /// The request was not published with QoS 1. The text is our choice: the protocol defines none.
     NotQos1 = "the request must be published with QoS 1",
+    /// The request is a chunk of a larger message. The text is our choice: the protocol defines
+    /// none.
+    Chunked = "chunked requests are not supported",
 }
 
 impl Refusal {
@@ -151,6 +154,7 @@ impl Refusal {
             Self::EmptyKey => "empty_key",
             Self::MissingCorrelationData => "missing_correlation_data",
             Self::NotQos1 => "not_qos_1",
+            Self::Chunked => "chunked",
         }
     }
 }

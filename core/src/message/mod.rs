@@ -51,6 +51,8 @@
 //! The properties from `__ts` on are user properties. [`property::RequestProperties`] writes them,
 //! and the client machine uses it too.
 
+#[cfg(feature = "alloc")]
+mod chunk;
 mod command;
 mod decode;
 mod error;
@@ -64,6 +66,8 @@ mod request;
 mod response;
 mod scan;
 
+#[cfg(feature = "alloc")]
+pub(crate) use chunk::ChunkPosition;
 pub use command::{Command, Condition, Expiry, Operand};
 pub use decode::WordCase;
 pub use error::{PeerError, PeerErrorKind, Refusal, ServiceError, UnknownText};

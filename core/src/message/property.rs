@@ -39,6 +39,12 @@ pub const PARTITION: &str = "$partition";
 /// Request: empty. Deployed clients send it; stores do not need it.
 pub const HIGH_PRIORITY: &str = "$high_priority";
 
+/// Request: the message is a chunk of a larger one, in drafts of the Azure SDKs.
+///
+/// Stores do not reassemble chunks. The first chunk of a message is refused, and the others are
+/// dropped, so that the requester gets one error.
+pub const CHUNK: &str = "__chunk";
+
 /// Request, reply, notification: the [`Incarnation`] of the store.
 ///
 /// An extension of this project, which deployed stores and clients ignore. Its name does not begin

@@ -67,6 +67,8 @@ pub struct Counters {
     pub forbidden: u64,
     /// Requests whose message expiry interval had passed.
     pub expired_requests: u64,
+    /// Later [chunks](crate::message::property::CHUNK) of requests that were refused.
+    pub later_chunks: u64,
     /// Messages handed over although the store could not receive; they were not acknowledged.
     pub overloaded: u64,
     /// Messages that are not requests, or are retained.
@@ -113,6 +115,7 @@ impl Counters {
             ("unanswerable", self.unanswerable),
             ("forbidden", self.forbidden),
             ("expired_requests", self.expired_requests),
+            ("later_chunks", self.later_chunks),
             ("overloaded", self.overloaded),
             ("not_requests", self.not_requests),
             ("notifications", self.notifications),
@@ -130,12 +133,13 @@ impl Counters {
 
     /// The messages that got no response, by the [name](DropReason::name) of the reason.
     #[must_use]
-    pub const fn dropped_by_reason(&self) -> [(&'static str, u64); 5] {
+    pub const fn dropped_by_reason(&self) -> [(&'static str, u64); 6] {
         [
             ("not_a_request", self.not_requests),
             ("unanswerable", self.unanswerable),
             ("forbidden", self.forbidden),
             ("expired", self.expired_requests),
+            ("chunk", self.later_chunks),
             ("overloaded", self.overloaded),
         ]
     }
@@ -170,6 +174,7 @@ impl Counters {
         self.unanswerable
             + self.forbidden
             + self.expired_requests
+            + self.later_chunks
             + self.overloaded
             + self.not_requests
     }
@@ -202,6 +207,7 @@ impl Counters {
                 DropReason::NoResponseTopic => &mut self.unanswerable,
                 DropReason::ForbiddenResponseTopic(_) => &mut self.forbidden,
                 DropReason::Expired => &mut self.expired_requests,
+                DropReason::LaterChunk => &mut self.later_chunks,
                 DropReason::Overloaded => &mut self.overloaded,
             },
         };

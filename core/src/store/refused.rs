@@ -44,6 +44,9 @@ pub enum Refused {
     NoCorrelationData,
     /// The request was not published with QoS 1.
     NotQos1,
+    /// The request is the first [chunk](crate::message::property::CHUNK) of a larger message, or a
+    /// chunk at an unknown position.
+    Chunked,
     /// The payload is not a request.
     Malformed(PeerError),
     /// The [authorizer](super::StoreConfig::authorizer) denies this access.
@@ -83,6 +86,7 @@ impl Refused {
         match self {
             Self::NoCorrelationData => Refusal::MissingCorrelationData,
             Self::NotQos1 => Refusal::NotQos1,
+            Self::Chunked => Refusal::Chunked,
             Self::Malformed(error) => error.kind.refusal(),
             Self::AccessDenied(_) | Self::UnknownClientId | Self::SourceMismatch => {
                 Refusal::NotAuthorized
@@ -147,6 +151,10 @@ impl fmt::Display for Refused {
         match self {
             Self::NoCorrelationData => f.write_str("the request has no correlation data"),
             Self::NotQos1 => f.write_str("the request was not published with QoS 1"),
+            Self::Chunked => f.write_str(
+                "the request has __chunk, and this store does not reassemble chunks: send a value \
+                 that fits into one packet",
+            ),
             Self::Malformed(error) => write!(f, "the payload is malformed: {error}"),
             Self::AccessDenied(access) => {
                 let access = match access {

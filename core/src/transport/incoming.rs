@@ -69,6 +69,7 @@ pub(crate) struct Properties<'a> {
     pub(crate) has_protocol_version: bool,
     pub(crate) incarnation: Option<&'a str>,
     pub(crate) reason: Option<&'a str>,
+    pub(crate) chunk: Option<&'a str>,
 }
 
 impl<'a> Incoming<'a> {
@@ -103,6 +104,7 @@ impl<'a> Incoming<'a> {
             property::PROTOCOL_VERSION => known.has_protocol_version = true,
             property::INCARNATION => known.incarnation = known.incarnation.or(Some(value)),
             property::REASON => known.reason = known.reason.or(Some(value)),
+            property::CHUNK => known.chunk = known.chunk.or(Some(value)),
             _ => {}
         }
     }
@@ -122,6 +124,7 @@ impl<'a> Incoming<'a> {
             (property::PROTOCOL_VERSION, version),
             (property::INCARNATION, known.incarnation),
             (property::REASON, known.reason),
+            (property::CHUNK, known.chunk),
         ];
         properties.into_iter().filter_map(|(name, value)| Some((name, value?)))
     }

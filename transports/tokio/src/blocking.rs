@@ -180,7 +180,19 @@ impl StateStore {
     /// # Panics
     /// As [`wait`](Self::wait).
     pub fn watch(&self, key: impl IntoBytes) -> Result<Watch, Error> {
-        let watch = self.wait(self.store.watch(key.into_bytes()))?;
+        self.watch_since(key, None)
+    }
+
+    /// As [`StateStore::watch_since`](crate::StateStore::watch_since).
+    ///
+    /// # Errors
+    /// As [`StateStore::watch`](crate::StateStore::watch).
+    pub fn watch_since(
+        &self,
+        key: impl IntoBytes,
+        processed: Option<Version>,
+    ) -> Result<Watch, Error> {
+        let watch = self.wait(self.store.watch_since(key.into_bytes(), processed))?;
         Ok(Watch { watch, background: Arc::clone(&self.background) })
     }
 

@@ -89,6 +89,7 @@ pub use client::fence::LockLost;
 pub use client::handle::{Builder, StateStore};
 pub use client::keys::Keys;
 pub use client::pattern_watch::{PatternEnd, PatternEvent, PatternWatch};
+pub use client::replacements::{Replacements, StoreReplaced};
 pub use client::typed::{Codec, Typed, TypedError, TypedValue};
 #[cfg(feature = "json")]
 pub use client::typed::{Json, JsonError};

@@ -1,4 +1,4 @@
-//! Stage 1: response topic, expiry, correlation data and QoS.
+//! Stage 1: response topic, expiry, chunks, correlation data and QoS.
 
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
@@ -6,7 +6,7 @@ use core::num::NonZeroU64;
 use bytes::Bytes;
 
 use crate::hlc::Hlc;
-use crate::message::{Dialect, Incarnation};
+use crate::message::{ChunkPosition, Dialect, Incarnation};
 use crate::store::dedup::Response;
 use crate::store::{DropReason, Refused, StoreConfig};
 use crate::time::Now;
@@ -49,6 +49,10 @@ impl Address {
             return Err(DropReason::Expired);
         }
         let properties = &incoming.properties;
+        // All chunks have the same correlation data, so one response is enough.
+        if properties.chunk.map(ChunkPosition::parse) == Some(ChunkPosition::Later) {
+            return Err(DropReason::LaterChunk);
+        }
         Ok(Self {
             topic: response_topic.into(),
             correlation: incoming.correlation_data.map(Correlation::new),
@@ -87,7 +91,8 @@ impl Address {
     }
 }
 
-/// Checks what a request needs besides a response topic: correlation data, and QoS 1.
+/// Checks what a request needs besides a response topic: correlation data, QoS 1, and that it is not
+/// a chunk, whose payload could be a request by chance.
 ///
 /// # Errors
 /// [`Refused`]; the requester gets an error.
@@ -97,6 +102,9 @@ pub(super) fn check_delivery(incoming: &Incoming<'_>) -> Result<(), Refused> {
     }
     if incoming.qos != Qos::AtLeastOnce {
         return Err(Refused::NotQos1);
+    }
+    if incoming.properties.chunk.is_some() {
+        return Err(Refused::Chunked);
     }
     Ok(())
 }

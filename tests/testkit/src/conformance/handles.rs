@@ -15,7 +15,7 @@ use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Refusal, ServiceError};
 use statestore_proto::store::StoreConfig;
 use statestore_proto::transport::ReasonCode;
-use statestore_tokio::{Error, Link, Removal, StateStore, StoreService, Watch};
+use statestore_tokio::{Error, Link, Removal, StateStore, StoreService, Version, Watch};
 
 /// Maximum time of a case.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -59,6 +59,7 @@ pub fn cases<S: Stage>() -> Vec<(&'static str, Case<S>)> {
         ("many_in_flight", |stage| Box::pin(many_in_flight(stage))),
         ("narrow_links", |stage| Box::pin(narrow_links(stage))),
         ("too_large_for_the_broker", |stage| Box::pin(too_large_for_the_broker(stage))),
+        ("watch_since_a_version", |stage| Box::pin(watch_since_a_version(stage))),
         ("watch_over_a_restart", |stage| Box::pin(watch_over_a_restart(stage))),
         ("requests_over_a_restart", |stage| Box::pin(requests_over_a_restart(stage))),
         ("pattern_is_watched", |stage| Box::pin(patterns::pattern_is_watched(stage))),
@@ -211,6 +212,48 @@ async fn too_large_for_the_broker<S: Stage>(stage: &S) {
     store.set("k", "small").await.expect("set");
     // A lost connection in between would have caused a gap.
     assert!(matches!(changes.next().await, Some(WatchEvent::Changed { .. })));
+}
+
+/// A watch continues from the change that was processed before a restart of the application, over
+/// new connections.
+async fn watch_since_a_version<S: Stage>(stage: &mut S) {
+    let (service, writer) = (service(stage).await, client(stage, "writer").await);
+    let first = writer.set("k", "1").await.expect("set");
+    let live = Some(WatchEvent::Live);
+    let since = |version: &Version| Some(version.clone());
+    let app = client(stage, "app").await;
+    let mut changes = app.watch_since("k", since(&first)).await.expect("watch");
+    assert_eq!(changes.next().await, live, "it was processed");
+    // Another watch of the same key by the same client is not affected.
+    let mut plain = app.watch("k").await.expect("watch");
+    assert_eq!(change(&mut plain).await.as_deref(), Some(&b"1"[..]));
+    let second = writer.set("k", "2").await.expect("set");
+    assert_eq!(change(&mut changes).await.as_deref(), Some(&b"2"[..]));
+    // The application ends before it has processed the change.
+    app.shutdown().await;
+    let app = client(stage, "app").await;
+    let mut changes = app.watch_since("k", since(&first)).await.expect("watch");
+    assert_eq!(change(&mut changes).await.as_deref(), Some(&b"2"[..]), "reported again");
+    assert_eq!(changes.next().await, live);
+    // The key is deleted while the application is down.
+    app.shutdown().await;
+    assert_eq!(writer.del("k").await, Ok(true));
+    let app = client(stage, "app").await;
+    let mut changes = app.watch_since("k", since(&second)).await.expect("watch");
+    assert_eq!(change(&mut changes).await, None, "the deletion is reported");
+    assert_eq!(changes.next().await, live);
+    let mut changes = app.watch_since("absent", None).await.expect("watch");
+    assert_eq!(changes.next().await, live, "nothing was processed, and there is nothing");
+    // The connection is lost before the watch is live.
+    let third = writer.set("k", "3").await.expect("set");
+    app.shutdown().await;
+    stage.restart();
+    service.wait_connected().await.expect("again");
+    let app = impatient_client(stage, "app").await;
+    let mut changes = app.watch_since("k", since(&third)).await.expect("watch");
+    while changes.next().await != live {}
+    while writer.set("k", "4").await.is_err() {}
+    assert_eq!(change(&mut changes).await.as_deref(), Some(&b"4"[..]));
 }
 
 async fn watch_over_a_restart<S: Stage>(stage: &mut S) {

@@ -223,8 +223,8 @@ impl StateStore {
         self.shared.commands.closed().await;
     }
 
-    /// Reports the incarnation of each store that replaces the previous one from now on.
-    pub(crate) fn replacements(&self) -> watch::Receiver<Option<Incarnation>> {
+    /// The incarnation of each store that replaces the previous one from now on.
+    pub(crate) fn incarnations(&self) -> watch::Receiver<Option<Incarnation>> {
         let mut replacements = self.shared.replaced.clone();
         replacements.mark_unchanged();
         replacements

@@ -8,6 +8,7 @@ pub(crate) mod handle;
 pub(crate) mod keys;
 pub(crate) mod pattern_watch;
 pub(crate) mod releases;
+pub(crate) mod replacements;
 pub(crate) mod task;
 pub(crate) mod typed;
 pub(crate) mod watch;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use statestore_proto::client::{Client, Event, Outcome, Request, RequestId, SubmitError};
+use statestore_proto::hlc::Version;
 use statestore_proto::machine::{Input, Machine};
 use statestore_proto::message::{Incarnation, Reply, Response};
 use statestore_proto::time::{Instant, Now};
@@ -41,6 +42,8 @@ pub(crate) enum Command {
     },
     Watch {
         key: Bytes,
+        /// The version that the application has processed.
+        since: Option<Version>,
         answer: oneshot::Sender<Result<Started, SubmitError>>,
     },
     Unwatch {
@@ -143,12 +146,17 @@ impl ClientTask {
         let _ = answer.send(completion);
     }
 
-    fn watch(&mut self, now: Now, key: Bytes) -> Result<Started, SubmitError> {
+    fn watch(
+        &mut self,
+        now: Now,
+        key: Bytes,
+        since: Option<Version>,
+    ) -> Result<Started, SubmitError> {
         let watch = match self.watchers.watch_for_key(&key) {
             Some(watch) => watch,
             None => self.client.watch(now, key.clone())?,
         };
-        self.watchers.join(watch, key).ok_or(SubmitError::Full)
+        self.watchers.join(watch, key, since).ok_or(SubmitError::Full)
     }
 
     fn unwatch(&mut self, now: Now, id: WatcherId) {
@@ -192,8 +200,8 @@ impl Task for ClientTask {
                     self.client.cancel(*id);
                 }
             }
-            Command::Watch { key, answer } => {
-                if let Err(Ok(started)) = answer.send(self.watch(now, key)) {
+            Command::Watch { key, since, answer } => {
+                if let Err(Ok(started)) = answer.send(self.watch(now, key, since)) {
                     self.unwatch(now, started.id);
                 }
             }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 use statestore_proto::client::{IntoBytes, WatchEvent};
+use statestore_proto::hlc::Version;
 use tokio::sync::oneshot;
 
 use crate::client::error::Error;
@@ -26,8 +27,53 @@ impl StateStore {
     /// # Errors
     /// [`Error::Invalid`] if the key cannot be watched; [`Error::Closed`] if the handle has ended.
     pub async fn watch(&self, key: impl IntoBytes) -> Result<Watch, Error> {
+        self.watch_since(key, None).await
+    }
+
+    /// Watches a key from the change that the application has processed last, for an application
+    /// that must process the present state of the key at least once, also if it crashes.
+    ///
+    /// `processed` is the [version](WatchEvent::Changed) of that change if it has set a value, and
+    /// `None` otherwise. The application stores it after it has processed the change, and passes it
+    /// when it starts again:
+    ///
+    /// * If the key still has this version, no change is reported before
+    ///   [`Live`](WatchEvent::Live).
+    /// * If it has another version, its value is reported.
+    /// * If the key has no value, a change without value and version is reported.
+    ///
+    /// Of several changes since then, only the last is reported. A version is unique in one store; a
+    /// store in memory that restarts with a clock that was set back may issue it again.
+    ///
+    /// ```
+    /// use statestore_tokio::{Error, StateStore, Version, WatchEvent};
+    ///
+    /// # fn load() -> Option<Version> { None }
+    /// # fn process(_: Option<&[u8]>) {}
+    /// # fn save(_: Option<&Version>) {}
+    /// async fn follow(store: &StateStore) -> Result<(), Error> {
+    ///     let mut changes = store.watch_since("setpoint", load()).await?;
+    ///     while let Some(event) = changes.next().await {
+    ///         if let WatchEvent::Changed { value, version } = event {
+    ///             process(value.as_deref());
+    ///             // After a crash before this line, the value is reported again.
+    ///             save(version.as_ref().filter(|_| value.is_some()));
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`watch`](Self::watch).
+    pub async fn watch_since(
+        &self,
+        key: impl IntoBytes,
+        processed: Option<Version>,
+    ) -> Result<Watch, Error> {
         let (answer, started) = oneshot::channel();
-        self.send_command(Command::Watch { key: key.into_bytes(), answer }).await?;
+        let (key, since) = (key.into_bytes(), processed);
+        self.send_command(Command::Watch { key, since, answer }).await?;
         let started = started.await.map_err(|_| self.closed())?.map_err(Error::Invalid)?;
         Ok(Watch::new(started, self.clone()))
     }
@@ -35,8 +81,8 @@ impl StateStore {
 
 /// A stream of the events of one key.
 ///
-/// It begins with the value of the key, if it has one, and [`WatchEvent::Live`]. From then on it
-/// reports every change. A [`WatchEvent::Gap`] reports that changes may be missed from now on.
+/// It begins with the value of the key, if it has one, and [`WatchEvent::Live`]; one of
+/// [`StateStore::watch_since`] with the difference. From then on it reports every change. A [`WatchEvent::Gap`] reports that changes may be missed from now on.
 /// Possible reasons are a lost connection, a replaced store, or that this stream was not polled for
 /// too long. After a gap, the stream reports the value if it has changed, and `Live` ends the gap.
 ///

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use statestore_proto::client::{WatchEvent, WatchId};
+use statestore_proto::hlc::Version;
 use tokio::sync::mpsc;
 
 /// Events that wait for one watcher. A watcher that lets its queue fill up loses events and
@@ -57,6 +58,8 @@ struct KeyWatchers {
 
 struct Watcher {
     number: u64,
+    /// The version that the application has processed, until its first change or `Live`.
+    since: Option<Version>,
     updates: mpsc::Sender<WatchEvent>,
     lagged: Arc<AtomicBool>,
 }
@@ -67,9 +70,14 @@ impl Watchers {
         self.by_key.get(key).copied()
     }
 
-    /// Adds a watcher of a key with this watch. It receives the latest change and status at once.
-    /// Returns `None` if the key has too many watchers.
-    pub(crate) fn join(&mut self, watch: WatchId, key: Bytes) -> Option<Started> {
+    /// Adds a watcher of a key with this watch. It receives the latest change and status at once,
+    /// but not the value with the version `since`. Returns `None` if the key has too many watchers.
+    pub(crate) fn join(
+        &mut self,
+        watch: WatchId,
+        key: Bytes,
+        since: Option<Version>,
+    ) -> Option<Started> {
         let watched = self.watches.entry(watch).or_insert_with(|| {
             self.by_key.insert(key.clone(), watch);
             KeyWatchers { key, watchers: Vec::new(), change: None, status: None }
@@ -80,7 +88,7 @@ impl Watchers {
         self.last += 1;
         // One more than the capacity for changes, so that the end always fits.
         let (updates, receiver) = mpsc::channel(UPDATES_MAX + 1);
-        let watcher = Watcher { number: self.last, updates, lagged: Arc::default() };
+        let mut watcher = Watcher { number: self.last, since, updates, lagged: Arc::default() };
         // For a new watcher, an absent key is not a change.
         let has_value =
             |change: &&WatchEvent| matches!(change, WatchEvent::Changed { value: Some(_), .. });
@@ -108,7 +116,7 @@ impl Watchers {
         let Some(watched) = self.watches.get_mut(&watch) else { return false };
         watched.watchers.retain(|watcher| !watcher.updates.is_closed());
         let is_end = matches!(event, WatchEvent::Ended(_));
-        for watcher in &watched.watchers {
+        for watcher in &mut watched.watchers {
             if is_end || watcher.can_receive() {
                 watcher.send(&event);
             } else if !watcher.lagged.swap(true, Ordering::SeqCst) {
@@ -129,10 +137,10 @@ impl Watchers {
 
     /// Reports a gap and the current state to watchers that lost events and have received the rest.
     pub(crate) fn catch_up(&mut self) {
-        let watches = &self.watches;
+        let watches = &mut self.watches;
         self.lagging.retain(|id| {
-            let Some(watched) = watches.get(&id.watch) else { return false };
-            let mut all = watched.watchers.iter();
+            let Some(watched) = watches.get_mut(&id.watch) else { return false };
+            let mut all = watched.watchers.iter_mut();
             let Some(watcher) = all.find(|watcher| watcher.number == id.number) else {
                 return false;
             };
@@ -162,9 +170,27 @@ impl Watcher {
         !self.lagged.load(Ordering::SeqCst) && self.updates.capacity() > 1
     }
 
-    fn send(&self, event: &WatchEvent) {
+    /// Queues an event, unless it reports the value that the application has processed. If the key
+    /// has no value any more, `Live` is preceded by the deletion.
+    fn send(&mut self, event: &WatchEvent) {
+        match event {
+            WatchEvent::Changed { value, version } => {
+                let since = self.since.take();
+                if value.is_some() && since.is_some() && *version == since {
+                    return;
+                }
+            }
+            WatchEvent::Live if self.since.take().is_some() => {
+                self.push(WatchEvent::Changed { value: None, version: None });
+            }
+            _ => {}
+        }
+        self.push(event.clone());
+    }
+
+    fn push(&self, event: WatchEvent) {
         // The caller has checked the capacity. The next update removes a closed watcher.
-        let _ = self.updates.try_send(event.clone());
+        let _ = self.updates.try_send(event);
     }
 }
 
@@ -185,7 +211,7 @@ mod tests {
     fn end_of_a_watch_fits_into_a_full_queue() {
         let mut watchers = Watchers::default();
         let watch = client().watch(Now::default(), KEY).expect("capacity");
-        let mut started = watchers.join(watch, KEY).expect("capacity");
+        let mut started = watchers.join(watch, KEY, None).expect("capacity");
         for _ in 0..2 * UPDATES_MAX {
             assert!(!watchers.update(watch, WatchEvent::Changed { value: None, version: None }));
         }
@@ -200,16 +226,61 @@ mod tests {
     }
 
     #[test]
+    fn processed_value_is_not_reported_again() {
+        let version = |text: &str| text.parse::<Version>().expect("a version");
+        let changed = |value: Option<&'static str>, at: Option<&str>| WatchEvent::Changed {
+            value: value.map(Bytes::from),
+            version: at.map(version),
+        };
+        let (old, new) = ("5:0:s", "6:0:s");
+        let gone = changed(None, None);
+        for (events, since, expected) in [
+            (vec![changed(Some("v"), Some(old)), WatchEvent::Live], old, vec![WatchEvent::Live]),
+            (
+                vec![changed(Some("v"), Some(new)), WatchEvent::Live],
+                old,
+                vec![changed(Some("v"), Some(new)), WatchEvent::Live],
+            ),
+            (vec![WatchEvent::Live], old, vec![gone.clone(), WatchEvent::Live]),
+            (
+                vec![WatchEvent::Gap, WatchEvent::Live, changed(None, Some(old))],
+                old,
+                vec![WatchEvent::Gap, gone.clone(), WatchEvent::Live, changed(None, Some(old))],
+            ),
+            (
+                vec![changed(None, Some(old)), WatchEvent::Live],
+                old,
+                vec![changed(None, Some(old)), WatchEvent::Live],
+            ),
+        ] {
+            let (mut client, mut watchers) = (client(), Watchers::default());
+            let watch = client.watch(Now::default(), KEY).expect("capacity");
+            let mut first = watchers.join(watch, KEY, Some(version(since))).expect("capacity");
+            let plain = watchers.join(watch, KEY, None).expect("capacity");
+            events.iter().for_each(|event| _ = watchers.update(watch, event.clone()));
+            // One that joins later gets the present state only.
+            let mut late = watchers.join(watch, KEY, Some(version(since))).expect("capacity");
+            let all = |started: &mut Started| {
+                std::iter::from_fn(|| started.updates.try_recv().ok()).collect::<Vec<_>>()
+            };
+            assert_eq!(all(&mut first), expected);
+            assert_eq!(all(&mut { plain }), events);
+            assert!(all(&mut late).len() <= 2);
+        }
+    }
+
+    #[test]
     fn watch_without_watchers_must_be_ended() {
         let (mut client, mut watchers) = (client(), Watchers::default());
         let watch = client.watch(Now::default(), KEY).expect("capacity");
-        drop(watchers.join(watch, KEY));
+        drop(watchers.join(watch, KEY, None));
         assert!(watchers.update(watch, WatchEvent::Gap), "no watcher is left");
         client.unwatch(Now::default(), watch);
 
         let watch = client.watch(Now::default(), KEY).expect("capacity");
-        let all: Vec<_> = (0..WATCHERS_MAX).map_while(|_| watchers.join(watch, KEY)).collect();
-        assert!(all.len() == WATCHERS_MAX && watchers.join(watch, KEY).is_none());
+        let all: Vec<_> =
+            (0..WATCHERS_MAX).map_while(|_| watchers.join(watch, KEY, None)).collect();
+        assert!(all.len() == WATCHERS_MAX && watchers.join(watch, KEY, None).is_none());
         let was_last: Vec<_> = all.iter().map(|started| watchers.leave(started.id)).collect();
         assert_eq!(was_last.iter().position(|is_last| *is_last), Some(WATCHERS_MAX - 1));
         assert!(!watchers.leave(all[0].id), "the watcher has already left");

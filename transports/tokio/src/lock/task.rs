@@ -67,7 +67,7 @@ impl LockTask {
             lock.acquire(now, settings.acquire_timeout.map(|timeout| now + timeout))
         };
         let store = settings.store.clone();
-        let replacements = store.replacements();
+        let replacements = store.incarnations();
         let watching = Watching::Off;
         let failure = Some(NotAcquired::NoAnswer);
         Self { lock, store, clock, request: None, watching, replacements, is_over: false, failure }

@@ -75,3 +75,22 @@ async fn watch_reports_a_gap_and_the_value_in_the_other_store() {
     store.set("k", "w").await.unwrap();
     assert!(matches!(next(&mut changes).await, WatchEvent::Changed { value: Some(_), .. }));
 }
+
+#[tokio::test(start_paused = true)]
+async fn replacement_is_reported_at_the_first_response_of_another_store() {
+    let (store, mut replacements, _) = replaced(async |store: &StateStore| {
+        store.set("k", "v").await.unwrap();
+        store.replacements()
+    })
+    .await;
+    let silent = timeout(Duration::from_secs(60), replacements.next()).await;
+    assert!(silent.is_err(), "no request, no watch");
+    assert_eq!(store.get("k").await, Ok(None));
+    let replaced = replacements.next().await.expect("the handle continues");
+    assert!(replaced.incarnation.is_some());
+    // One that begins later reports later replacements only.
+    let mut later = store.replacements();
+    assert_eq!(store.get("k").await, Ok(None));
+    store.shutdown().await;
+    assert_eq!((replacements.next().await, later.next().await), (None, None));
+}

@@ -1,0 +1,244 @@
+//! Loop protection of a bridge in both directions: a key that the bridge has set from a topic is
+//! not published to the same topic.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use statestore_proto::glob::Pattern;
+use statestore_proto::hlc::Version;
+use tokio::sync::Notify;
+
+use super::template::Template;
+
+/// Keys with writes whose notification has not arrived. Without an entry, a write is published to
+/// its topic once, and ignored there.
+const KEYS_MAX: usize = 4_096;
+
+/// Writes of one key whose notification has not arrived.
+const WRITES_MAX: usize = 64;
+
+/// The keys that are published, and their topics.
+pub(super) struct Route {
+    pattern: Bytes,
+    topic: Template,
+}
+
+impl Route {
+    pub(super) fn new(pattern: &str, topic: Template) -> Self {
+        Self { pattern: Bytes::copy_from_slice(pattern.as_bytes()), topic }
+    }
+
+    /// Returns whether a change of the key is published to this topic.
+    fn leads_to(&self, key: &[u8], topic: &str) -> bool {
+        let is_published = Pattern::new(&self.pattern).is_ok_and(|pattern| pattern.matches(key));
+        is_published && self.topic.fill_bytes(key).is_ok_and(|found| found == topic)
+    }
+}
+
+/// A write that the store has applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Write {
+    Set(Version),
+    Deleted,
+}
+
+/// The origin of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A write of this bridge from the topic to which the change would be published.
+    Bridge,
+    Other,
+    /// Unknown until the response to a write in flight.
+    Pending,
+}
+
+#[derive(Default)]
+struct Recorded {
+    is_in_flight: bool,
+    /// In the order of their notifications.
+    writes: VecDeque<Write>,
+}
+
+/// Writes of keys whose changes are published to the topic that they came from.
+pub(super) struct Echoes {
+    /// `None` unless both directions are configured.
+    route: Option<Route>,
+    keys: BTreeMap<Bytes, Recorded>,
+}
+
+impl Echoes {
+    pub(super) const fn new(route: Option<Route>) -> Self {
+        Self { route, keys: BTreeMap::new() }
+    }
+
+    fn begin(&mut self, key: &Bytes, topic: &str) {
+        if self.route.as_ref().is_some_and(|route| route.leads_to(key, topic))
+            && (self.keys.len() < KEYS_MAX || self.keys.contains_key(key))
+        {
+            self.keys.entry(key.clone()).or_default().is_in_flight = true;
+        }
+    }
+
+    fn end(&mut self, key: &Bytes, write: Option<Write>) {
+        let Some(recorded) = self.keys.get_mut(key).filter(|recorded| recorded.is_in_flight) else {
+            return;
+        };
+        recorded.is_in_flight = false;
+        recorded.writes.extend(write);
+        if recorded.writes.len() > WRITES_MAX {
+            recorded.writes.pop_front();
+        }
+        if recorded.writes.is_empty() {
+            self.keys.remove(key);
+        }
+    }
+
+    /// The origin of a change that was notified. `version` is that of a value that was set; `None`
+    /// for a deletion.
+    fn origin(&mut self, key: &Bytes, version: Option<&Version>) -> Origin {
+        let Some(recorded) = self.keys.get_mut(key) else { return Origin::Other };
+        let own = recorded.writes.iter().position(|write| match (write, version) {
+            (Write::Set(own), Some(version)) => own == version,
+            (Write::Deleted, None) => true,
+            _ => false,
+        });
+        let origin = match (own, recorded.is_in_flight) {
+            (Some(at), _) => {
+                recorded.writes.drain(..=at);
+                Origin::Bridge
+            }
+            (None, true) => return Origin::Pending,
+            (None, false) => {
+                // The notifications of these writes were not reported, for example after a gap.
+                let is_older = |write: &Write| match (write, version) {
+                    (Write::Set(own), Some(version)) => own < version,
+                    _ => false,
+                };
+                while recorded.writes.front().is_some_and(is_older) {
+                    recorded.writes.pop_front();
+                }
+                Origin::Other
+            }
+        };
+        if recorded.writes.is_empty() && !recorded.is_in_flight {
+            self.keys.remove(key);
+        }
+        origin
+    }
+}
+
+/// The state that both directions share.
+#[derive(Clone)]
+pub(super) struct SharedEchoes(Rc<(RefCell<Echoes>, Notify)>);
+
+impl SharedEchoes {
+    pub(super) fn new(echoes: Echoes) -> Self {
+        Self(Rc::new((RefCell::new(echoes), Notify::new())))
+    }
+
+    /// A write of a key from this topic begins. The next one of this key begins after its end.
+    pub(super) fn begin(&self, key: &Bytes, topic: &str) {
+        self.0.0.borrow_mut().begin(key, topic);
+    }
+
+    /// A write has ended. `write` is `None` if it has changed nothing.
+    pub(super) fn end(&self, key: &Bytes, write: Option<Write>) {
+        self.0.0.borrow_mut().end(key, write);
+        self.0.1.notify_one();
+    }
+
+    pub(super) fn origin(&self, key: &Bytes, version: Option<&Version>) -> Origin {
+        self.0.0.borrow_mut().origin(key, version)
+    }
+
+    /// Waits for the end of a write. Cancel safe.
+    pub(super) async fn wait_ended(&self) {
+        self.0.1.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn echoes() -> Echoes {
+        let topic = Template::of_topic("s/{2}").expect("a template");
+        Echoes::new(Some(Route::new("state/*", topic)))
+    }
+
+    fn version(number: u64) -> Version {
+        format!("{number}:0:s").parse().expect("a version")
+    }
+
+    #[test]
+    fn own_write_from_the_same_topic_is_an_echo_once() {
+        let (mut echoes, key) = (echoes(), Bytes::from_static(b"state/1"));
+        echoes.begin(&key, "s/1");
+        assert_eq!(echoes.origin(&key, Some(&version(5))), Origin::Pending);
+        echoes.end(&key, Some(Write::Set(version(5))));
+        assert_eq!(echoes.origin(&key, Some(&version(4))), Origin::Other);
+        assert_eq!(echoes.origin(&key, Some(&version(5))), Origin::Bridge);
+        assert_eq!(echoes.origin(&key, Some(&version(6))), Origin::Other);
+        assert!(echoes.keys.is_empty());
+    }
+
+    #[test]
+    fn several_writes_are_recognized_in_order() {
+        let (mut echoes, key) = (echoes(), Bytes::from_static(b"state/1"));
+        for write in [Write::Set(version(1)), Write::Deleted, Write::Set(version(3))] {
+            echoes.begin(&key, "s/1");
+            echoes.end(&key, Some(write));
+        }
+        assert_eq!(echoes.origin(&key, Some(&version(1))), Origin::Bridge);
+        assert_eq!(echoes.origin(&key, None), Origin::Bridge);
+        assert_eq!(echoes.origin(&key, None), Origin::Other, "another client deleted it");
+        assert_eq!(echoes.origin(&key, Some(&version(3))), Origin::Bridge);
+        assert!(echoes.keys.is_empty());
+        // Their notifications were not reported.
+        for number in 4..7 {
+            echoes.begin(&key, "s/1");
+            echoes.end(&key, Some(Write::Set(version(number))));
+        }
+        assert_eq!(echoes.origin(&key, Some(&version(9))), Origin::Other);
+        assert!(echoes.keys.is_empty());
+    }
+
+    #[test]
+    fn other_keys_and_topics_are_not_recorded() {
+        let mut echoes = echoes();
+        for (key, topic) in [("state/1", "s/2"), ("state/1", "x/1"), ("other/1", "s/1"), ("k", "k")]
+        {
+            let key = Bytes::from(key);
+            echoes.begin(&key, topic);
+            assert_eq!(echoes.origin(&key, Some(&version(1))), Origin::Other);
+            echoes.end(&key, Some(Write::Set(version(1))));
+            assert_eq!(echoes.origin(&key, Some(&version(1))), Origin::Other);
+        }
+        let mut alone = Echoes::new(None);
+        alone.begin(&Bytes::from_static(b"state/1"), "s/1");
+        assert!(alone.keys.is_empty() && echoes.keys.is_empty());
+    }
+
+    #[test]
+    fn recorded_writes_are_limited() {
+        let mut echoes = echoes();
+        for number in 0..KEYS_MAX + 10 {
+            let key = Bytes::from(format!("state/{number}"));
+            echoes.begin(&key, &format!("s/{number}"));
+            echoes.end(&key, Some(Write::Deleted));
+        }
+        let key = Bytes::from_static(b"state/1");
+        for number in 0..2 * WRITES_MAX {
+            echoes.begin(&key, "s/1");
+            echoes.end(&key, Some(Write::Set(version(number as u64))));
+        }
+        assert_eq!((echoes.keys.len(), echoes.keys[&key].writes.len()), (KEYS_MAX, WRITES_MAX));
+        // A write without an effect leaves nothing.
+        let mut echoes = super::tests::echoes();
+        echoes.begin(&key, "s/1");
+        echoes.end(&key, None);
+        assert!(echoes.keys.is_empty());
+    }
+}

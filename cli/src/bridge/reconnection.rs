@@ -1,0 +1,59 @@
+//! Attempts to connect, and to connect again.
+
+use std::time::Duration;
+
+use statestore_tokio::{LinkError, Status};
+use tokio::time::{Instant, sleep};
+
+use crate::failure::Failure;
+use crate::output::notice;
+
+/// Pause before a lost connection is opened again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Pause before the first connection is tried again.
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+
+/// The state of one connection.
+pub(super) struct Reconnection {
+    /// The purpose of the connection, for messages.
+    purpose: &'static str,
+    /// Time limit of the first connection.
+    limit: Duration,
+    since: Instant,
+    was_connected: bool,
+}
+
+impl Reconnection {
+    pub(super) fn new(purpose: &'static str, limit: Duration) -> Self {
+        Self { purpose, limit, since: Instant::now(), was_connected: false }
+    }
+
+    /// Time limit of the next attempt.
+    pub(super) fn attempt_limit(&self) -> Duration {
+        match self.was_connected {
+            true => self.limit,
+            false => self.limit.saturating_sub(self.since.elapsed()),
+        }
+    }
+
+    /// Records a connection. Returns whether it is the first one.
+    pub(super) fn connected(&mut self) -> bool {
+        !std::mem::replace(&mut self.was_connected, true)
+    }
+
+    /// Waits before the next attempt. Fails if there is none: after a permanent error, or if the
+    /// first connection takes too long.
+    pub(super) async fn retry(&self, error: LinkError) -> Result<(), Failure> {
+        if !self.was_connected && error.is_transient() && self.attempt_limit() > FIRST_RETRY {
+            sleep(FIRST_RETRY).await;
+            return Ok(());
+        }
+        if !error.is_transient() || !self.was_connected {
+            return Err(Failure::stopped(&Status::Offline { last_error: Some(error) }));
+        }
+        notice(format_args!("the connection that {} was lost: {error}", self.purpose));
+        sleep(RETRY).await;
+        Ok(())
+    }
+}
