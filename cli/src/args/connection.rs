@@ -115,7 +115,8 @@ pub(crate) struct Login {
     pub(crate) password: Option<String>,
     /// Log in as a Kubernetes service account with the token in this file
     ///
-    /// The file is read for each connection. Environment: `STATESTORE_SERVICE_ACCOUNT_TOKEN_FILE`.
+    /// The file is read for each connection. While connected, it is checked every 10 seconds, and a
+    /// new token is sent to the broker. Environment: `STATESTORE_SERVICE_ACCOUNT_TOKEN_FILE`.
     #[arg(
         long,
         env = "STATESTORE_SERVICE_ACCOUNT_TOKEN_FILE",

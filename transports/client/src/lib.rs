@@ -46,6 +46,9 @@
 //! another client with the same client id, and invalid files of TLS. Then each request fails with
 //! [`Error::Closed`].
 //!
+//! With a [service account token](Options::service_account_token), the handle stays connected while
+//! the file of the token is renewed: it sends each new token on the same connection.
+//!
 //! # Limits
 //!
 //! * Requests: [`Options::max_in_flight`] await the broker's acknowledgement, or fewer if the

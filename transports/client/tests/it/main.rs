@@ -7,3 +7,5 @@ mod streams;
 mod suite;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(unix)]
+mod tokens;

@@ -248,9 +248,30 @@ impl Options {
     /// Authenticates with the service account token in this file, by the method `K8S-SAT` of Azure
     /// IoT Operations. Only `statestore-client` supports it.
     ///
-    /// The file is read for each connection, and a renewed token is sent to the broker. If the file
-    /// cannot be read, connecting is retried. In a pod, the path is that of the projected volume,
-    /// by default `/var/run/secrets/tokens/broker-sat`.
+    /// The file is read for each connection. In a pod, the path is that of the projected volume, by
+    /// default `/var/run/secrets/tokens/broker-sat`. A file that cannot be read, is empty, or has
+    /// more than 65,535 bytes is an error of the attempt to connect, which is retried.
+    ///
+    /// # Renewal
+    /// While connected, the client checks the file every ten seconds and sends a new token to the
+    /// broker on the same connection (AUTH, reason 0x19). So a token must be replaced more than ten
+    /// seconds before it expires, as Kubernetes does. Other programs must replace the file
+    /// atomically, by renaming a new file or a symbolic link.
+    ///
+    /// - If the file cannot be read, the connection continues with the earlier token, and a warning
+    ///   is logged.
+    /// - A broker that rejects the new token ends the connection. The next connection uses the token
+    ///   that the file has then.
+    /// - Before the first connection, a rejected token is final, like a wrong password. After it,
+    ///   connecting is retried, since the file may get a valid token again.
+    ///
+    /// ```
+    /// use statestore_tokio::{Options, Tls};
+    ///
+    /// let options = Options::new("home.lamp", "aio-broker", 18883)
+    ///     .service_account_token("/var/run/secrets/tokens/broker-sat")
+    ///     .tls(Tls::default().ca_file("/var/run/certs/ca.crt"));
+    /// ```
     #[must_use]
     pub fn service_account_token(mut self, file: impl AsRef<Path>) -> Self {
         self.service_account_token = Some(file.as_ref().to_owned());
