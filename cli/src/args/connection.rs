@@ -162,7 +162,7 @@ pub(crate) struct Login {
     pub(crate) tls_key: Option<PathBuf>,
     /// File with the password of an encrypted private key (PKCS #8)
     ///
-    /// Environment: `STATESTORE_TLS_KEY_PASSWORD_FILE`.
+    /// `openssl pkcs8 -topk8` encrypts a key. Environment: `STATESTORE_TLS_KEY_PASSWORD_FILE`.
     #[arg(
         long,
         env = "STATESTORE_TLS_KEY_PASSWORD_FILE",

@@ -118,7 +118,7 @@ impl TlsSettings {
 
         let config = match (&self.config, &options.tls) {
             (Some(config), _) => std::sync::Arc::clone(config),
-            (None, Some(tls)) => statestore_tokio::tls_config(tls).map_err(LinkError::tls)?,
+            (None, Some(tls)) => load_config(tls.clone()).await?,
             (None, None) => return Ok(Stream::Tcp(stream)),
         };
         let host = address.bare_host().to_owned();
@@ -130,6 +130,16 @@ impl TlsSettings {
         let stream = connected.map_err(|error| LinkError::io(Kind::Tls, error))?;
         Ok(Stream::Tls(Box::new(stream)))
     }
+}
+
+/// Reads the files of TLS. On another thread, since decrypting a key may take a second.
+#[cfg(feature = "tls")]
+async fn load_config(
+    tls: statestore_tokio::Tls,
+) -> Result<std::sync::Arc<tokio_rustls::rustls::ClientConfig>, LinkError> {
+    let loaded = tokio::task::spawn_blocking(move || statestore_tokio::tls_config(&tls)).await;
+    let loaded = loaded.map_err(|error| LinkError::from_source(Kind::Other, error))?;
+    loaded.map_err(LinkError::tls)
 }
 
 /// The path of a Unix socket, which an address contains instead of a host.

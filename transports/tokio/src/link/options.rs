@@ -1,7 +1,8 @@
 //! Options of a connection, the same for every MQTT stack.
 
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -387,11 +388,22 @@ impl Tls {
         self
     }
 
-    /// Sets the file with the password of the key, which is then encrypted PKCS #8: the PEM label is
-    /// `ENCRYPTED PRIVATE KEY`. A line end after the password is ignored.
+    /// Sets the file with the password of the key, which must be encrypted PKCS #8: the PEM label is
+    /// `ENCRYPTED PRIVATE KEY`. A line end after the password is ignored. The file has at most 64
+    /// KiB.
     ///
-    /// Links that use rustls need the feature `encrypted-keys`. They decrypt keys of PBES2 with
-    /// PBKDF2 or scrypt and AES, which is what `openssl genpkey -aes256` writes.
+    /// Links that use rustls need the feature `encrypted-keys`. They decrypt keys of PBES2 with AES,
+    /// and with PBKDF2 of at most 2,000,000 iterations or scrypt of at most 128 MiB.
+    /// `openssl pkcs8 -topk8` writes such keys. A key that is not encrypted is an error there.
+    ///
+    /// ```
+    /// use statestore_tokio::Tls;
+    ///
+    /// let tls = Tls::default()
+    ///     .ca_file("ca.pem")
+    ///     .identity("client.pem", "client.key")
+    ///     .key_password_file("client.password");
+    /// ```
     #[must_use]
     pub fn key_password_file(mut self, file: impl AsRef<Path>) -> Self {
         self.key_password_file = Some(file.as_ref().to_owned());
@@ -410,9 +422,17 @@ impl Tls {
     }
 }
 
+/// Largest file with a password, in bytes.
+const SECRET_BYTES_MAX: u64 = 64 << 10;
+
 /// Reads a password from a file, without a line end after it.
 pub(super) fn read_secret(file: &Path) -> io::Result<String> {
-    let text = std::fs::read_to_string(file)?;
+    let mut text = String::new();
+    let len = File::open(file)?.take(SECRET_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if u64::try_from(len).is_ok_and(|len| len > SECRET_BYTES_MAX) {
+        let error = format!("more than {SECRET_BYTES_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, error));
+    }
     let text = text.strip_suffix('\n').unwrap_or(&text);
     Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
 }
