@@ -11,6 +11,8 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
+use crate::proxy::open_tcp;
+
 /// An open byte stream.
 pub(crate) enum Stream {
     Tcp(TcpStream),
@@ -56,9 +58,12 @@ impl Stream {
             if options.transport != Transport::Tcp {
                 return Err(unsupported("WebSocket over a Unix socket"));
             }
+            if options.proxy.is_some() {
+                return Err(unsupported("a proxy for a Unix socket"));
+            }
             return Self::unix(path).await;
         }
-        let stream = Self::tcp(address).await?;
+        let stream = open_tcp(address, options.proxy.as_ref()).await?;
         #[cfg(feature = "tls")]
         let stream = tls.encrypt(stream, options, address).await?;
         #[cfg(not(feature = "tls"))]
@@ -68,14 +73,6 @@ impl Stream {
             Transport::WebSocket { path } => stream.upgrade(address, path).await,
             _ => Err(unsupported("this transport")),
         }
-    }
-
-    async fn tcp(address: &Address) -> Result<TcpStream, LinkError> {
-        let unreachable = |error| LinkError::io(Kind::Unreachable, error);
-        let stream = TcpStream::connect((address.bare_host(), address.port)).await;
-        let stream = stream.map_err(unreachable)?;
-        stream.set_nodelay(true).map_err(unreachable)?;
-        Ok(stream)
     }
 
     #[cfg(unix)]

@@ -3,6 +3,7 @@
 
 mod acks;
 mod back_pressure;
+mod proxy;
 mod streams;
 mod suite;
 #[cfg(feature = "tls")]

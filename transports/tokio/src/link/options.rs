@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::link::address::Address;
+use crate::link::proxy::Proxy;
 
 /// A megabyte, which deployed stores allow for keys and values, and 64 KiB for topics and
 /// properties.
@@ -68,6 +69,8 @@ pub struct Options {
     pub transport: Transport,
     /// File with a Kubernetes service account token to authenticate with.
     pub service_account_token: Option<PathBuf>,
+    /// HTTP proxy between the client and the broker.
+    pub proxy: Option<Proxy>,
 }
 
 impl Options {
@@ -96,6 +99,7 @@ impl Options {
             tls: None,
             transport: Transport::Tcp,
             service_account_token: None,
+            proxy: None,
         }
     }
 
@@ -279,7 +283,38 @@ impl Options {
         self
     }
 
+    /// Connects through an HTTP proxy, with the method CONNECT. TCP, TLS and WebSocket connections
+    /// go through it; Unix sockets cannot. Only `statestore-client` supports it.
+    ///
+    /// The proxy resolves the host names of the broker. Each address is tried through the proxy.
+    /// TLS and MQTT are between the client and the broker, so the proxy sees neither the messages
+    /// nor the login if [TLS](Self::tls) is set. The connection to the proxy itself is not
+    /// encrypted.
+    ///
+    /// No environment variable is read, neither `HTTPS_PROXY` nor `NO_PROXY`.
+    ///
+    /// # Limits and errors
+    /// The proxy has the [time limit](Self::connect_timeout) of the whole attempt to connect. The
+    /// head of its response has at most 8 KiB. A refusal is an error of kind
+    /// [`Proxy`](crate::LinkErrorKind::Proxy) with the status code, which is retried. Status 407,
+    /// *proxy authentication required*, is final.
+    ///
+    /// ```
+    /// use statestore_tokio::{Options, Proxy};
+    ///
+    /// let proxy = Proxy::from_url("http://lamp:secret@proxy.example:3128")?;
+    /// let options = Options::from_url("mqtts://broker.example")?.proxy(proxy);
+    /// # assert!(!format!("{options:?}").contains("secret"));
+    /// # Ok::<(), statestore_tokio::UrlError>(())
+    /// ```
+    #[must_use]
+    pub fn proxy(mut self, proxy: Proxy) -> Self {
+        self.proxy = Some(proxy);
+        self
+    }
+
     /// Returns whether a password or a token would be sent to another machine without encryption.
+    /// The password of a proxy does not count.
     ///
     /// ```
     /// use statestore_tokio::Options;
@@ -293,11 +328,12 @@ impl Options {
     /// ```
     #[must_use]
     pub fn exposes_credentials(&self) -> bool {
+        let proxy = self.proxy.as_ref().map(|proxy| proxy.address.clone());
         let has_password =
             self.credentials.as_ref().is_some_and(|(_, password)| !password.is_empty());
         (has_password || self.service_account_token.is_some())
             && self.tls.is_none()
-            && self.addresses().any(|address| !address.is_local())
+            && self.addresses().chain(proxy).any(|address| !address.is_local())
     }
 
     /// Sets the defaults of a store: a session that outlives a restart.
@@ -332,6 +368,7 @@ impl fmt::Debug for Options {
             .field("alternatives", &self.alternatives)
             .field("session_expiry", &self.session_expiry)
             .field("tls", &self.tls)
+            .field("proxy", &self.proxy)
             .finish_non_exhaustive()
     }
 }
