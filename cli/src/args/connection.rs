@@ -118,7 +118,8 @@ pub(crate) struct Login {
     pub(crate) password: Option<String>,
     /// Log in as a Kubernetes service account with the token in this file
     ///
-    /// The file is read for each connection. Environment: `STATESTORE_SERVICE_ACCOUNT_TOKEN_FILE`.
+    /// The file is read for each connection. While connected, it is checked every 10 seconds, and a
+    /// new token is sent to the broker. Environment: `STATESTORE_SERVICE_ACCOUNT_TOKEN_FILE`.
     #[arg(
         long,
         env = "STATESTORE_SERVICE_ACCOUNT_TOKEN_FILE",
@@ -164,7 +165,7 @@ pub(crate) struct Login {
     pub(crate) tls_key: Option<PathBuf>,
     /// File with the password of an encrypted private key (PKCS #8)
     ///
-    /// Environment: `STATESTORE_TLS_KEY_PASSWORD_FILE`.
+    /// `openssl pkcs8 -topk8` encrypts a key. Environment: `STATESTORE_TLS_KEY_PASSWORD_FILE`.
     #[arg(
         long,
         env = "STATESTORE_TLS_KEY_PASSWORD_FILE",

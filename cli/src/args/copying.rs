@@ -78,6 +78,9 @@ pub(crate) struct TargetLogin {
     /// Private key of this client at the target, PEM
     #[arg(long, value_name = "PATH", help_heading = "Login at the target")]
     to_tls_key: Option<PathBuf>,
+    /// File with the password of an encrypted private key (PKCS #8) at the target
+    #[arg(long, value_name = "PATH", help_heading = "Login at the target", hide_short_help = true)]
+    to_tls_key_password_file: Option<PathBuf>,
 }
 
 impl TargetLogin {
@@ -91,7 +94,7 @@ impl TargetLogin {
             tls_ca: self.to_tls_ca.clone(),
             tls_cert: self.to_tls_cert.clone(),
             tls_key: self.to_tls_key.clone(),
-            tls_key_password_file: None,
+            tls_key_password_file: self.to_tls_key_password_file.clone(),
             keep_alive: None,
         }
     }

@@ -281,7 +281,7 @@ fn tls_verifies_both_sides() {
     run(&mut server.command("mqtts", &encrypted)).is(0, "v");
     *encrypted.last_mut().expect("an argument") = &ca;
     run(&mut server.command("mqtts", &encrypted))
-        .fails(2, &["--tls-key", &ca, "cannot be decrypted"]);
+        .fails(2, &["--tls-key", &ca, "does not decrypt the key"]);
     let short = ["get", "k", "--timeout", "400ms"];
     let mut anonymous = statestore();
     anonymous.args(short).args(["--tls-ca", &ca, "--broker"]);

@@ -63,7 +63,11 @@ impl ClientTlsFiles<'_> {
             | TlsError::Pem { file, .. }
             | TlsError::Ca { file, .. }
             | TlsError::EncryptedKey { file }
-            | TlsError::KeyPassword { file, .. } => Some(&**file),
+            | TlsError::TraditionalEncryption { file }
+            | TlsError::KeyPassword { file, .. }
+            | TlsError::KeyEncryption { file, .. }
+            | TlsError::KeyDerivation { file } => Some(&**file),
+            TlsError::UnencryptedKey { password, .. } => Some(&**password),
             _ => None,
         };
         let key = match error {

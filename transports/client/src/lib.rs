@@ -29,8 +29,8 @@
 //! | `mqtt://user:password@a.example,b.example:1884` | several addresses, with credentials |
 //!
 //! Without `?client_id=…`, the client id is random; with a user name, it begins with that.
-//! [`Options`] have everything else: client id, certificates, a service account token, keep-alive,
-//! limits. They can start from a URL:
+//! [`Options`] have everything else: client id, certificates, a service account token, an HTTP
+//! [proxy](Options::proxy), keep-alive, limits. They can start from a URL:
 //!
 //! ```
 //! use statestore_client::{Options, Tls};
@@ -45,6 +45,9 @@
 //! handle, since a retry cannot succeed: wrong credentials, a rejected client id, a takeover by
 //! another client with the same client id, and invalid files of TLS. Then each request fails with
 //! [`Error::Closed`].
+//!
+//! With a [service account token](Options::service_account_token), the handle stays connected while
+//! the file of the token is renewed: it sends each new token on the same connection.
 //!
 //! # Limits
 //!
@@ -83,6 +86,7 @@
 mod connection;
 mod convert;
 mod link;
+mod proxy;
 mod socket;
 mod stream;
 mod token_file;
@@ -94,6 +98,7 @@ use std::convert::Infallible;
 pub use connection::Connection;
 pub use convert::Message;
 pub use link::{ClientLink, Connector};
+pub use proxy::open_tcp;
 pub use socket::SessionSocket;
 pub use statestore_mqtt as mqtt;
 pub use statestore_tokio::*;

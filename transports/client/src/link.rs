@@ -48,6 +48,8 @@ type Change = Box<dyn Fn(SessionOptions) -> SessionOptions + Send + Sync>;
 #[derive(Default)]
 pub struct Connector {
     change: Option<Change>,
+    /// Set after the first successful login.
+    has_logged_in: bool,
     #[cfg(feature = "tls")]
     tls: TlsSettings,
 }
@@ -153,7 +155,18 @@ impl adapter::Connector for Connector {
     async fn open(&mut self, opening: Opening<'_>) -> Result<(Connection, Negotiated), LinkError> {
         let Opening { options, address, manual_acks, .. } = opening;
         let mut socket = self.open_socket(options, address, manual_acks).await?;
-        let server = socket.wait_connected().await?;
+        let server = socket.wait_connected().await.map_err(|error| {
+            // The file may get a token that is valid again, for example after the machine was
+            // suspended until its token had expired. A first login that fails is a wrong setting.
+            let can_be_renewed = options.service_account_token.is_some() && self.has_logged_in;
+            match error.kind() {
+                LinkErrorKind::Credentials | LinkErrorKind::NotAuthorized if can_be_renewed => {
+                    error.retriable()
+                }
+                _ => error,
+            }
+        })?;
+        self.has_logged_in = true;
         let mut negotiated = Negotiated::default();
         negotiated.session_present = server.session_present;
         negotiated.maximum_packet_size = Some(server.maximum_packet_size);

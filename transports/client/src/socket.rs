@@ -17,7 +17,7 @@ use tracing::debug;
 
 use crate::convert;
 use crate::stream::Stream;
-use crate::token_file::{CHECK_INTERVAL, TokenFile};
+use crate::token_file::TokenFile;
 
 /// Capacity of the read buffer in bytes. It grows for larger packets, up to the maximum packet
 /// size.
@@ -73,7 +73,7 @@ pub struct SessionSocket {
     reads: u8,
     /// The error that ended the connection.
     end: Option<LinkError>,
-    token_file: Option<(TokenFile, Duration)>,
+    token_file: Option<TokenFile>,
 }
 
 impl SessionSocket {
@@ -92,7 +92,7 @@ impl SessionSocket {
             io_error: None,
             reads: 0,
             end: None,
-            token_file: token_file.map(|file| (file, CHECK_INTERVAL)),
+            token_file,
         };
         socket.session.handle_connected(Duration::ZERO);
         socket
@@ -203,7 +203,7 @@ impl SessionSocket {
     /// Sends the token again. The method has a single step.
     fn authenticate(&mut self) {
         let now = self.now();
-        let token = self.token_file.as_ref().map(|(file, _)| file.token());
+        let token = self.token_file.as_ref().map(TokenFile::token);
         if let Err(error) = self.session.authenticate(now, token.as_deref(), ()) {
             debug!(%error, "cannot respond to an authentication challenge");
         }
@@ -308,7 +308,7 @@ impl SessionSocket {
 
     /// Ready if a deadline of the session has passed.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let check = self.token_file.as_ref().map(|(_, at)| *at);
+        let check = self.token_file.as_ref().map(TokenFile::next_check);
         let Some(deadline) = self.session.poll_timeout().into_iter().chain(check).min() else {
             return Poll::Pending;
         };
@@ -324,18 +324,18 @@ impl SessionSocket {
         Poll::Ready(())
     }
 
-    /// Authenticates again if there is a new token.
+    /// Authenticates again if the file has a new token.
     fn renew_token(&mut self) {
         let now = self.now();
-        let Some((file, check)) = self.token_file.as_mut().filter(|(_, check)| *check <= now)
-        else {
-            return;
-        };
-        *check = now + CHECK_INTERVAL;
-        if let Some(token) = file.renewed()
-            && let Err(error) = self.session.reauthenticate(now, Some(&token), ())
-        {
-            debug!(%error, "cannot authenticate again; the next connection will use the new token");
+        let Some(file) = &mut self.token_file else { return };
+        let Some(token) = file.check(now) else { return };
+        match self.session.reauthenticate(now, Some(&token), ()) {
+            Ok(()) => {
+                debug!("authenticating again, with a new service account token");
+                file.set_token(token);
+            }
+            // The next check tries again. Until then, a new connection has the new token.
+            Err(error) => file.warn(&error),
         }
     }
 

@@ -11,6 +11,8 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
+use crate::proxy::open_tcp;
+
 /// An open byte stream.
 pub(crate) enum Stream {
     Tcp(TcpStream),
@@ -56,9 +58,12 @@ impl Stream {
             if options.transport != Transport::Tcp {
                 return Err(unsupported("WebSocket over a Unix socket"));
             }
+            if options.proxy.is_some() {
+                return Err(unsupported("a proxy for a Unix socket"));
+            }
             return Self::unix(path).await;
         }
-        let stream = Self::tcp(address).await?;
+        let stream = open_tcp(address, options.proxy.as_ref()).await?;
         #[cfg(feature = "tls")]
         let stream = tls.encrypt(stream, options, address).await?;
         #[cfg(not(feature = "tls"))]
@@ -68,14 +73,6 @@ impl Stream {
             Transport::WebSocket { path } => stream.upgrade(address, path).await,
             _ => Err(unsupported("this transport")),
         }
-    }
-
-    async fn tcp(address: &Address) -> Result<TcpStream, LinkError> {
-        let unreachable = |error| LinkError::io(Kind::Unreachable, error);
-        let stream = TcpStream::connect((address.bare_host(), address.port)).await;
-        let stream = stream.map_err(unreachable)?;
-        stream.set_nodelay(true).map_err(unreachable)?;
-        Ok(stream)
     }
 
     #[cfg(unix)]
@@ -118,7 +115,7 @@ impl TlsSettings {
 
         let config = match (&self.config, &options.tls) {
             (Some(config), _) => std::sync::Arc::clone(config),
-            (None, Some(tls)) => statestore_tokio::tls_config(tls).map_err(LinkError::tls)?,
+            (None, Some(tls)) => load_config(tls.clone()).await?,
             (None, None) => return Ok(Stream::Tcp(stream)),
         };
         let host = address.bare_host().to_owned();
@@ -130,6 +127,16 @@ impl TlsSettings {
         let stream = connected.map_err(|error| LinkError::io(Kind::Tls, error))?;
         Ok(Stream::Tls(Box::new(stream)))
     }
+}
+
+/// Reads the files of TLS. On another thread, since decrypting a key may take a second.
+#[cfg(feature = "tls")]
+async fn load_config(
+    tls: statestore_tokio::Tls,
+) -> Result<std::sync::Arc<tokio_rustls::rustls::ClientConfig>, LinkError> {
+    let loaded = tokio::task::spawn_blocking(move || statestore_tokio::tls_config(&tls)).await;
+    let loaded = loaded.map_err(|error| LinkError::from_source(Kind::Other, error))?;
+    loaded.map_err(LinkError::tls)
 }
 
 /// The path of a Unix socket, which an address contains instead of a host.

@@ -101,8 +101,8 @@ pub use link::address::Address;
 pub use link::addresses::{Addresses, InUse};
 pub use link::options::{Options, Tls, Transport};
 pub use link::{
-    AsIncoming, Connected, Link, LinkError, LinkErrorKind, LinkEvent, ManagedLink, SettingsError,
-    UrlError,
+    AsIncoming, Connected, Link, LinkError, LinkErrorKind, LinkEvent, ManagedLink, Proxy,
+    SettingsError, UrlError,
 };
 #[cfg(feature = "tls")]
 pub use link::{TlsError, tls_config};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use statestore_proto::topic::REQUEST;
 use statestore_proto::transport::ReasonCode;
 use statestore_tokio::{
-    AsIncoming as _, Backoff, CloseReason, Error, Link, LinkErrorKind, LinkEvent, Options,
+    AsIncoming as _, Backoff, CloseReason, Error, Link, LinkErrorKind, LinkEvent, Options, Proxy,
     StateStore, Status, StoreService, Transport,
 };
 use tokio::time::timeout;
@@ -162,14 +162,15 @@ pub async fn wrong_credentials_end_the_link<A: Adapter>() {
     assert!(broker.receives_no_connection(SOON).await);
 }
 
-/// WebSocket, Unix sockets and service account tokens end the link before a connection, for
-/// adapters of libraries without them.
+/// WebSocket, Unix sockets, proxies and service account tokens end the link before a connection,
+/// for adapters of libraries without them.
 pub async fn options_beyond_tcp_and_passwords_are_unsupported<A: Adapter>() {
     let options = || Options::new("c", "127.0.0.1", 1);
     for (options, feature) in [
         (options().transport(Transport::websocket("/mqtt")), "WebSocket"),
         (options().service_account_token("/no/such/token"), "service account tokens"),
         (Options::new("c", "/run/mosquitto.sock", 0), "Unix sockets"),
+        (options().proxy(Proxy::new("127.0.0.1", 1)), "proxies"),
     ] {
         let error = A::client(options).connect().await.expect_err(feature);
         assert_eq!((error.kind(), error.is_transient()), (LinkErrorKind::Unsupported, false));

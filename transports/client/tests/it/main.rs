@@ -3,7 +3,10 @@
 
 mod acks;
 mod back_pressure;
+mod proxy;
 mod streams;
 mod suite;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(unix)]
+mod tokens;

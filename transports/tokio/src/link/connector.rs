@@ -44,7 +44,7 @@ pub struct Opening<'a> {
 
 impl Opening<'_> {
     /// Fails if the options need what a library with TCP, TLS and passwords alone lacks: a
-    /// WebSocket, a Unix socket or a service account token. `package` is the adapter.
+    /// WebSocket, a Unix socket, a proxy or a service account token. `package` is the adapter.
     ///
     /// # Errors
     /// Of kind [`Unsupported`](LinkErrorKind::Unsupported).
@@ -52,6 +52,7 @@ impl Opening<'_> {
         let needed = match (&self.options.transport, &self.options.service_account_token) {
             (Transport::WebSocket { .. }, _) => "WebSocket",
             (_, Some(_)) => "service account tokens",
+            _ if self.options.proxy.is_some() => "proxies",
             _ if self.address.host.starts_with('/') => "Unix sockets",
             _ => return Ok(()),
         };

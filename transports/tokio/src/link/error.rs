@@ -18,6 +18,8 @@ pub enum LinkErrorKind {
     Unreachable,
     /// The broker did not respond in time.
     TimedOut,
+    /// The proxy refused the connection, or its response is invalid.
+    Proxy,
     /// The TLS handshake failed, or the TLS configuration is invalid.
     Tls,
     /// The broker rejected the user name, the password or the authentication method.

@@ -196,7 +196,12 @@ impl<C: Connector> ManagedLink<C> {
         let opened = timeout(self.options.connect_timeout, self.connector.open(opening)).await;
         let opened = opened.unwrap_or_else(|_| {
             let limit = self.options.connect_timeout.as_secs();
-            let text = format!("the broker did not respond within {limit} s");
+            let text = match &self.options.proxy {
+                Some(proxy) => {
+                    format!("the broker did not respond within {limit} s through the proxy {proxy}")
+                }
+                None => format!("the broker did not respond within {limit} s"),
+            };
             Err(LinkError::new(LinkErrorKind::TimedOut, text))
         });
         let (connection, negotiated) = match opened {

@@ -16,6 +16,7 @@ mod managed;
 pub(crate) mod options;
 mod outstanding;
 mod packet;
+mod proxy;
 mod reasons;
 mod redelivery;
 mod settings;
@@ -43,6 +44,7 @@ pub use mailbox::{Delivered, Mailbox};
 pub use managed::Diagnosis;
 pub use managed::ManagedLink;
 pub use outstanding::Outstanding;
+pub use proxy::Proxy;
 pub use reasons::ReasonDetails;
 pub use settings::SettingsError;
 #[cfg(feature = "tls")]

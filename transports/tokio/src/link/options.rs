@@ -1,11 +1,13 @@
 //! Options of a connection, the same for every MQTT stack.
 
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::link::address::Address;
+use crate::link::proxy::Proxy;
 
 /// A megabyte, which deployed stores allow for keys and values, and 64 KiB for topics and
 /// properties.
@@ -67,6 +69,8 @@ pub struct Options {
     pub transport: Transport,
     /// File with a Kubernetes service account token to authenticate with.
     pub service_account_token: Option<PathBuf>,
+    /// HTTP proxy between the client and the broker.
+    pub proxy: Option<Proxy>,
 }
 
 impl Options {
@@ -95,6 +99,7 @@ impl Options {
             tls: None,
             transport: Transport::Tcp,
             service_account_token: None,
+            proxy: None,
         }
     }
 
@@ -248,16 +253,68 @@ impl Options {
     /// Authenticates with the service account token in this file, by the method `K8S-SAT` of Azure
     /// IoT Operations. Only `statestore-client` supports it.
     ///
-    /// The file is read for each connection, and a renewed token is sent to the broker. If the file
-    /// cannot be read, connecting is retried. In a pod, the path is that of the projected volume,
-    /// by default `/var/run/secrets/tokens/broker-sat`.
+    /// The file is read for each connection. In a pod, the path is that of the projected volume, by
+    /// default `/var/run/secrets/tokens/broker-sat`. A file that cannot be read, is empty, or has
+    /// more than 65,535 bytes is an error of the attempt to connect, which is retried.
+    ///
+    /// # Renewal
+    /// While connected, the client checks the file every ten seconds and sends a new token to the
+    /// broker on the same connection (AUTH, reason 0x19). So a token must be replaced more than ten
+    /// seconds before it expires, as Kubernetes does. Other programs must replace the file
+    /// atomically, by renaming a new file or a symbolic link.
+    ///
+    /// - If the file cannot be read, the connection continues with the earlier token, and a warning
+    ///   is logged.
+    /// - A broker that rejects the new token ends the connection. The next connection uses the token
+    ///   that the file has then.
+    /// - Before the first connection, a rejected token is final, like a wrong password. After it,
+    ///   connecting is retried, since the file may get a valid token again.
+    ///
+    /// ```
+    /// use statestore_tokio::{Options, Tls};
+    ///
+    /// let options = Options::new("home.lamp", "aio-broker", 18883)
+    ///     .service_account_token("/var/run/secrets/tokens/broker-sat")
+    ///     .tls(Tls::default().ca_file("/var/run/certs/ca.crt"));
+    /// ```
     #[must_use]
     pub fn service_account_token(mut self, file: impl AsRef<Path>) -> Self {
         self.service_account_token = Some(file.as_ref().to_owned());
         self
     }
 
+    /// Connects through an HTTP proxy, with the method CONNECT. TCP, TLS and WebSocket connections
+    /// go through it; Unix sockets cannot. Only `statestore-client` supports it.
+    ///
+    /// The proxy resolves the host names of the broker. Each address is tried through the proxy.
+    /// TLS and MQTT are between the client and the broker, so the proxy sees neither the messages
+    /// nor the login if [TLS](Self::tls) is set. The connection to the proxy itself is not
+    /// encrypted.
+    ///
+    /// No environment variable is read, neither `HTTPS_PROXY` nor `NO_PROXY`.
+    ///
+    /// # Limits and errors
+    /// The proxy has the [time limit](Self::connect_timeout) of the whole attempt to connect. The
+    /// head of its response has at most 8 KiB. A refusal is an error of kind
+    /// [`Proxy`](crate::LinkErrorKind::Proxy) with the status code, which is retried. Status 407,
+    /// *proxy authentication required*, is final.
+    ///
+    /// ```
+    /// use statestore_tokio::{Options, Proxy};
+    ///
+    /// let proxy = Proxy::from_url("http://lamp:secret@proxy.example:3128")?;
+    /// let options = Options::from_url("mqtts://broker.example")?.proxy(proxy);
+    /// # assert!(!format!("{options:?}").contains("secret"));
+    /// # Ok::<(), statestore_tokio::UrlError>(())
+    /// ```
+    #[must_use]
+    pub fn proxy(mut self, proxy: Proxy) -> Self {
+        self.proxy = Some(proxy);
+        self
+    }
+
     /// Returns whether a password or a token would be sent to another machine without encryption.
+    /// The password of a proxy does not count.
     ///
     /// ```
     /// use statestore_tokio::Options;
@@ -271,11 +328,12 @@ impl Options {
     /// ```
     #[must_use]
     pub fn exposes_credentials(&self) -> bool {
+        let proxy = self.proxy.as_ref().map(|proxy| proxy.address.clone());
         let has_password =
             self.credentials.as_ref().is_some_and(|(_, password)| !password.is_empty());
         (has_password || self.service_account_token.is_some())
             && self.tls.is_none()
-            && self.addresses().any(|address| !address.is_local())
+            && self.addresses().chain(proxy).any(|address| !address.is_local())
     }
 
     /// Sets the defaults of a store: a session that outlives a restart.
@@ -310,6 +368,7 @@ impl fmt::Debug for Options {
             .field("alternatives", &self.alternatives)
             .field("session_expiry", &self.session_expiry)
             .field("tls", &self.tls)
+            .field("proxy", &self.proxy)
             .finish_non_exhaustive()
     }
 }
@@ -366,11 +425,22 @@ impl Tls {
         self
     }
 
-    /// Sets the file with the password of the key, which is then encrypted PKCS #8: the PEM label
-    /// is `ENCRYPTED PRIVATE KEY`. A line end after the password is ignored.
+    /// Sets the file with the password of the key, which must be encrypted PKCS #8: the PEM label is
+    /// `ENCRYPTED PRIVATE KEY`. A line end after the password is ignored. The file has at most 64
+    /// KiB.
     ///
-    /// Links that use rustls need the feature `encrypted-keys`. They decrypt keys of PBES2 with
-    /// PBKDF2 or scrypt and AES, which is what `openssl genpkey -aes256` writes.
+    /// Links that use rustls need the feature `encrypted-keys`. They decrypt keys of PBES2 with AES,
+    /// and with PBKDF2 of at most 2,000,000 iterations or scrypt of at most 128 MiB.
+    /// `openssl pkcs8 -topk8` writes such keys. A key that is not encrypted is an error there.
+    ///
+    /// ```
+    /// use statestore_tokio::Tls;
+    ///
+    /// let tls = Tls::default()
+    ///     .ca_file("ca.pem")
+    ///     .identity("client.pem", "client.key")
+    ///     .key_password_file("client.password");
+    /// ```
     #[must_use]
     pub fn key_password_file(mut self, file: impl AsRef<Path>) -> Self {
         self.key_password_file = Some(file.as_ref().to_owned());
@@ -389,9 +459,17 @@ impl Tls {
     }
 }
 
+/// Largest file with a password, in bytes.
+const SECRET_BYTES_MAX: u64 = 64 << 10;
+
 /// Reads a password from a file, without a line end after it.
 pub(super) fn read_secret(file: &Path) -> io::Result<String> {
-    let text = std::fs::read_to_string(file)?;
+    let mut text = String::new();
+    let len = File::open(file)?.take(SECRET_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if u64::try_from(len).is_ok_and(|len| len > SECRET_BYTES_MAX) {
+        let error = format!("more than {SECRET_BYTES_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, error));
+    }
     let text = text.strip_suffix('\n').unwrap_or(&text);
     Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
 }

@@ -1,17 +1,15 @@
 //! TLS configuration from PEM files, with rustls.
 
+mod key;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::options::Tls;
-#[cfg(feature = "encrypted-keys")]
-use pkcs8::{EncryptedPrivateKeyInfoRef, SecretDocument};
 use rustls::crypto::ring;
-#[cfg(feature = "encrypted-keys")]
-use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{CertificateError, ClientConfig, OtherError, RootCertStore};
 
 /// Error of a TLS configuration.
@@ -43,15 +41,38 @@ pub enum TlsError {
         #[source]
         error: pem::Error,
     },
-    /// The key of this client is encrypted, and there is no password, or the encryption is not that
-    /// of PKCS #8. `openssl pkey -in KEY -out NEW` decrypts a key.
+    /// The key of this client is encrypted, and no file with its password is set.
     #[error(
-        "{}: the key is encrypted; set a password file (for PKCS #8), or decrypt the key, for \
-         example with `openssl pkey -in KEY -out NEW`",
+        "{}: the key is encrypted; set a file with its password, or decrypt the key with \
+         `openssl pkey -in KEY -out NEW`",
         file.display()
     )]
     EncryptedKey {
-        /// The file.
+        /// The file of the key.
+        file: PathBuf,
+    },
+    /// A file with the password of the key is set, and the key of this client is not encrypted.
+    #[error(
+        "{}: the key is not encrypted; unset the password file {}, or encrypt the key with \
+         `openssl pkcs8 -topk8 -in KEY -out NEW`",
+        file.display(),
+        password.display()
+    )]
+    UnencryptedKey {
+        /// The file of the key.
+        file: PathBuf,
+        /// The file of the password.
+        password: PathBuf,
+    },
+    /// The key of this client is encrypted in the traditional PEM format, which is not supported:
+    /// its key derivation is a single MD5.
+    #[error(
+        "{}: the key is encrypted in the traditional format (Proc-Type: 4,ENCRYPTED), which is not \
+         supported; convert it with `openssl pkcs8 -topk8 -in KEY -out NEW`",
+        file.display()
+    )]
+    TraditionalEncryption {
+        /// The file of the key.
         file: PathBuf,
     },
     /// There is a password for the key, and this crate was built without its feature
@@ -65,14 +86,9 @@ pub enum TlsError {
         /// The file of the key.
         file: PathBuf,
     },
-    /// The password does not decrypt the key of this client, or its encryption is not supported:
-    /// PBES2 with PBKDF2 or scrypt and AES is.
+    /// The password does not decrypt the key of this client.
     #[cfg(feature = "encrypted-keys")]
-    #[error(
-        "{}: the key cannot be decrypted with the password in {}: {error}",
-        file.display(),
-        password.display()
-    )]
+    #[error("{}: the password in {} does not decrypt the key", file.display(), password.display())]
     KeyPassword {
         /// The file of the key.
         file: PathBuf,
@@ -81,6 +97,33 @@ pub enum TlsError {
         /// Cause.
         #[source]
         error: pkcs8::Error,
+    },
+    /// The encryption of the key of this client is malformed or not supported. PBES2 with PBKDF2 or
+    /// scrypt and AES is supported.
+    #[cfg(feature = "encrypted-keys")]
+    #[error(
+        "{}: the encryption of the key is malformed or not supported: {error}; encrypt it with \
+         `openssl pkcs8 -topk8 -in KEY -out NEW`",
+        file.display()
+    )]
+    KeyEncryption {
+        /// The file of the key.
+        file: PathBuf,
+        /// Cause.
+        #[source]
+        error: pkcs8::Error,
+    },
+    /// The file of the key requires a more expensive key derivation than is allowed: 2,000,000
+    /// iterations of PBKDF2, or 128 MiB of scrypt.
+    #[cfg(feature = "encrypted-keys")]
+    #[error(
+        "{}: deriving the key exceeds the limit of 2,000,000 iterations (PBKDF2) or 128 MiB \
+         (scrypt); encrypt it with `openssl pkcs8 -topk8 -in KEY -out NEW`",
+        file.display()
+    )]
+    KeyDerivation {
+        /// The file of the key.
+        file: PathBuf,
     },
     /// The certificate of this client is of X.509 version 1, which brokers reject. `openssl x509
     /// -req -extfile FILE` creates one with extensions.
@@ -132,7 +175,7 @@ pub fn tls_config(tls: &Tls) -> Result<Arc<ClientConfig>, TlsError> {
     let config = match &tls.identity {
         None => builder.with_no_client_auth(),
         Some((chain, key)) => {
-            let der = private_key(key, tls)?;
+            let der = key::private_key(key, tls)?;
             let identity = builder.with_client_auth_cert(certificates(chain)?, der);
             identity.map_err(|error| match is_version_one(&error) {
                 true => TlsError::VersionOne { chain: chain.clone() },
@@ -150,69 +193,6 @@ fn is_version_one(error: &rustls::Error) -> bool {
         return false;
     };
     error.downcast_ref() == Some(&webpki::Error::UnsupportedCertVersion)
-}
-
-fn private_key(file: &Path, tls: &Tls) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let pem = read(file)?;
-    if let (Some(password), Some(encrypted)) = (&tls.key_password_file, encrypted_key(&pem)) {
-        let text = tls.read_key_password();
-        let text = text.map_err(|error| TlsError::Password { error })?.unwrap_or_default();
-        return decrypt_key(file, encrypted, password, &text);
-    }
-    PrivateKeyDer::from_pem_slice(&pem).map_err(|error| match is_encrypted(&pem) {
-        true => TlsError::EncryptedKey { file: file.to_owned() },
-        false => TlsError::Pem { file: file.to_owned(), error },
-    })
-}
-
-/// The first encrypted PKCS #8 key in a PEM file, which may contain certificates too.
-fn encrypted_key(pem: &[u8]) -> Option<&str> {
-    const END: &str = "-----END ENCRYPTED PRIVATE KEY-----";
-    // Other lines of the file need not be UTF-8.
-    let start = find(pem, b"-----BEGIN ENCRYPTED PRIVATE KEY-----")?;
-    let key = pem.get(start..)?;
-    let end = find(key, END.as_bytes()).map_or(key.len(), |end| end + END.len());
-    std::str::from_utf8(key.get(..end)?).ok()
-}
-
-/// Returns whether a PEM file contains a key that is encrypted by PKCS #8 or in the traditional
-/// way.
-fn is_encrypted(pem: &[u8]) -> bool {
-    find(pem, b"-----BEGIN ENCRYPTED PRIVATE KEY-----").is_some()
-        || find(pem, b"Proc-Type: 4,ENCRYPTED").is_some()
-}
-
-fn find(bytes: &[u8], word: &[u8]) -> Option<usize> {
-    bytes.windows(word.len()).position(|window| window == word)
-}
-
-#[cfg(feature = "encrypted-keys")]
-fn decrypt_key(
-    file: &Path,
-    pem: &str,
-    password: &Path,
-    text: &str,
-) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let decrypt = || {
-        let (_, encrypted) = SecretDocument::from_pem(pem)?;
-        EncryptedPrivateKeyInfoRef::try_from(encrypted.as_bytes())?.decrypt(text)
-    };
-    let key = decrypt().map_err(|error| TlsError::KeyPassword {
-        file: file.to_owned(),
-        password: password.to_owned(),
-        error,
-    })?;
-    Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
-}
-
-#[cfg(not(feature = "encrypted-keys"))]
-fn decrypt_key(
-    file: &Path,
-    _pem: &str,
-    _password: &Path,
-    _text: &str,
-) -> Result<PrivateKeyDer<'static>, TlsError> {
-    Err(TlsError::NoDecryption { file: file.to_owned() })
 }
 
 fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, TlsError> {
@@ -265,14 +245,5 @@ mod tests {
         std::fs::remove_file(&file).expect("the file exists");
         let gone = tls_config(&Tls::default().ca_file(&file)).map(drop);
         assert!(matches!(gone, Err(TlsError::File { .. })), "{gone:?}");
-    }
-    #[test]
-    fn encrypted_key_is_found_between_lines_that_are_not_utf8() {
-        let key =
-            "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----";
-        let pem = [b"friendlyName: M\xfcller\n", key.as_bytes(), b"\n\xff"].concat();
-        assert_eq!(encrypted_key(&pem), Some(key));
-        assert!(is_encrypted(&pem) && is_encrypted(b"Proc-Type: 4,ENCRYPTED\n"));
-        assert!(!is_encrypted(b"an ENCRYPTED word") && encrypted_key(b"ENCRYPTED").is_none());
     }
 }

@@ -10,6 +10,9 @@ pub enum UrlError {
     /// The scheme is missing or unknown.
     #[error("unknown scheme: expected mqtt://, mqtts://, ws://, wss:// or unix://")]
     Scheme,
+    /// The URL of a proxy has another scheme than `http`.
+    #[error("unknown scheme of a proxy: expected http://")]
+    ProxyScheme,
     /// The host is missing.
     #[error("the host is missing")]
     Host,
@@ -69,10 +72,7 @@ impl Options {
     /// fails with [`LinkErrorKind::Unsupported`](crate::LinkErrorKind::Unsupported).
     pub fn from_url(url: &str) -> Result<Self, UrlError> {
         let (name, rest) = url.split_once("://").ok_or(UrlError::Scheme)?;
-        // The part before the `@` belongs to the password, which must not appear in another error.
-        if rest.split_once(['/', '?', '#']).is_some_and(|(_, tail)| tail.contains('@')) {
-            return Err(UrlError::Credentials);
-        }
+        check_authority(rest)?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let client_id = client_id(query)?;
         if name.eq_ignore_ascii_case("unix") {
@@ -83,31 +83,25 @@ impl Options {
         }
         let (default_port, is_tls, is_websocket) = scheme(name).ok_or(UrlError::Scheme)?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (user, hosts) = match authority.rsplit_once('@') {
-            Some((user, hosts)) => (Some(user), hosts),
-            None => (None, authority),
-        };
+        let (user, hosts) = split_user(authority);
+        let credentials = user.map(credentials).transpose()?;
         let addresses = hosts.split(',').map(|host| address(host, default_port));
         let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
         let [first, others @ ..] = &*addresses else { return Err(UrlError::Host) };
         if addresses.len() > Self::ADDRESSES_MAX {
             return Err(UrlError::Addresses);
         }
-        let client_id = match (client_id, user) {
+        let client_id = match (client_id, &credentials) {
             (Some(client_id), _) => client_id,
-            (None, Some(user)) => {
-                let name = user.split(':').next().unwrap_or_default();
-                format!("{}-{:012x}", decode(name)?, fastrand::u64(..) >> 16)
-            }
+            (None, Some((user, _))) => format!("{user}-{:012x}", fastrand::u64(..) >> 16),
             (None, None) => random_id(),
         };
         let mut options = Self::new(client_id, &*first.host, first.port);
         for other in others {
             options = options.add_address(&*other.host, other.port);
         }
-        if let Some(user) = user {
-            let (name, password) = user.split_once(':').unwrap_or((user, ""));
-            options = options.credentials(decode(name)?, decode(password)?);
+        if let Some((user, password)) = credentials {
+            options = options.credentials(user, password);
         }
         if is_tls {
             options = options.tls(Tls::default());
@@ -163,8 +157,31 @@ fn client_id(query: &str) -> Result<Option<String>, UrlError> {
     Ok(client_id)
 }
 
+/// Checks that the part of a URL after `://` has no `@` outside of the authority. It would belong to
+/// the password, which must not appear in another error.
+pub(super) fn check_authority(rest: &str) -> Result<(), UrlError> {
+    match rest.split_once(['/', '?', '#']) {
+        Some((_, tail)) if tail.contains('@') => Err(UrlError::Credentials),
+        _ => Ok(()),
+    }
+}
+
+/// Splits an authority into the credentials, if any, and the hosts.
+pub(super) fn split_user(authority: &str) -> (Option<&str>, &str) {
+    match authority.rsplit_once('@') {
+        Some((user, hosts)) => (Some(user), hosts),
+        None => (None, authority),
+    }
+}
+
+/// User name and password, percent-encoded and separated by a colon.
+pub(super) fn credentials(text: &str) -> Result<(String, String), UrlError> {
+    let (user, password) = text.split_once(':').unwrap_or((text, ""));
+    Ok((decode(user)?, decode(password)?))
+}
+
 /// A host with an optional port. An IPv6 address has brackets around it.
-fn address(text: &str, default_port: u16) -> Result<Address, UrlError> {
+pub(super) fn address(text: &str, default_port: u16) -> Result<Address, UrlError> {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (text, None),

@@ -1,0 +1,248 @@
+//! TCP connections through an HTTP proxy: the method CONNECT (RFC 9110, section 9.3.6).
+
+use std::fmt::Write as _;
+use std::io;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use statestore_tokio::{Address, LinkError, LinkErrorKind as Kind, Proxy};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Largest head of a response, in bytes. Those of common proxies have a few hundred.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+
+/// Most characters of a reason phrase in an error.
+const REASON_CHARS_MAX: usize = 100;
+
+/// The end of the head of a response.
+const HEAD_END: &[u8] = b"\r\n\r\n";
+
+const PROXY_AUTHENTICATION_REQUIRED: u16 = 407;
+
+/// Opens a TCP connection to an address, with `TCP_NODELAY`. With a proxy, it opens a connection to
+/// the proxy and requests a tunnel to the address.
+///
+/// It has no time limit. It receives at most 8 KiB from the proxy. For programs that speak another
+/// protocol to a broker, for example to examine it.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use statestore_client::{Address, Proxy, open_tcp};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let broker = Address::new("broker.example", 1883);
+/// let proxy = Proxy::from_url("http://proxy.example:3128")?;
+/// let opening = open_tcp(&broker, Some(&proxy));
+/// let stream = tokio::time::timeout(Duration::from_secs(5), opening).await??;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`LinkError`] of kind [`Unreachable`](Kind::Unreachable), or of kind [`Proxy`](Kind::Proxy) if
+/// the proxy refuses the connection or its response is invalid.
+pub async fn open_tcp(address: &Address, proxy: Option<&Proxy>) -> Result<TcpStream, LinkError> {
+    let Some(proxy) = proxy else {
+        return connect(address).await.map_err(|error| LinkError::io(Kind::Unreachable, error));
+    };
+    let request = request(address, proxy)?;
+    let mut stream = connect(&proxy.address).await.map_err(|error| {
+        let error = LinkError::io(Kind::Unreachable, error);
+        let text = format!("cannot connect to the proxy {proxy}: {error}");
+        error.with_diagnosis(Kind::Unreachable, text)
+    })?;
+    let tunnel = async {
+        stream.write_all(request.as_bytes()).await?;
+        read_head(&mut stream).await
+    };
+    let head = tunnel.await.map_err(|error| failed(proxy, error))?;
+    check_response(&head, proxy)?;
+    Ok(stream)
+}
+
+async fn connect(address: &Address) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((address.bare_host(), address.port)).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// The request for a tunnel.
+fn request(address: &Address, proxy: &Proxy) -> Result<String, LinkError> {
+    // A space or a line end would begin another part of the request.
+    if !address.host.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let text = "the host has characters that a request to a proxy cannot contain";
+        return Err(LinkError::new(Kind::Unsupported, text).address_specific(None));
+    }
+    let mut request = format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n");
+    if let Some((user, password)) = &proxy.credentials {
+        let credentials = BASE64_STANDARD.encode(format!("{user}:{password}"));
+        // Writing to a string cannot fail.
+        let _ = write!(request, "Proxy-Authorization: Basic {credentials}\r\n");
+    }
+    request.push_str("\r\n");
+    Ok(request)
+}
+
+/// The error of a connection to a proxy that failed after it was opened.
+fn failed(proxy: &Proxy, error: io::Error) -> LinkError {
+    let text = match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            format!("the proxy {proxy} closed the connection without a complete response")
+        }
+        _ => format!("the connection to the proxy {proxy} failed: {error}"),
+    };
+    LinkError::new(Kind::Proxy, text).with_source(error)
+}
+
+/// Reads up to the end of the head, and what arrived with it.
+async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
+    let mut head = Vec::with_capacity(512);
+    loop {
+        let spare = HEAD_BYTES_MAX - head.len();
+        if spare == 0 {
+            let text = format!("its response has no end within {HEAD_BYTES_MAX} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        // The end may be split between two reads.
+        let unsearched = head.len().saturating_sub(HEAD_END.len() - 1);
+        let limit = u64::try_from(spare).unwrap_or(u64::MAX);
+        if (&mut *stream).take(limit).read_buf(&mut head).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let rest = head.get(unsearched..).unwrap_or_default();
+        if rest.windows(HEAD_END.len()).any(|window| window == HEAD_END) {
+            return Ok(head);
+        }
+    }
+}
+
+/// Returns an error unless the response opens the tunnel.
+fn check_response(response: &[u8], proxy: &Proxy) -> Result<(), LinkError> {
+    let Some((status, reason)) = status(response) else {
+        let text = format!("the response of the proxy {proxy} is not HTTP/1.1");
+        return Err(LinkError::new(Kind::Proxy, text));
+    };
+    match status {
+        200..=299 if response.ends_with(HEAD_END) => Ok(()),
+        // In every protocol below MQTT, the client sends first.
+        200..=299 => {
+            let text = format!("the proxy {proxy} sent data before the client did");
+            Err(LinkError::new(Kind::Proxy, text))
+        }
+        _ => {
+            let text = format!("the proxy {proxy} refused the connection: {status} {reason}");
+            let error = LinkError::new(Kind::Proxy, text.trim_end());
+            Err(match status {
+                PROXY_AUTHENTICATION_REQUIRED => error
+                    .permanent()
+                    .with_advice("check the user name and the password of the proxy"),
+                _ => error,
+            })
+        }
+    }
+}
+
+/// The status code and the reason phrase of a response.
+fn status(response: &[u8]) -> Option<(u16, String)> {
+    let line = response.split(|byte| *byte == b'\r').next()?;
+    let line = line.strip_prefix(b"HTTP/1.")?;
+    let [b'0'..=b'9', b' ', code @ ..] = line else { return None };
+    let (code, rest) = code.split_at_checked(3)?;
+    if !code.iter().all(u8::is_ascii_digit) || !matches!(rest, [] | [b' ', ..]) {
+        return None;
+    }
+    let code = std::str::from_utf8(code).ok()?.parse().ok()?;
+    let reason = String::from_utf8_lossy(rest);
+    let reason = reason.trim().chars().take(REASON_CHARS_MAX);
+    Some((code, reason.flat_map(char::escape_debug).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proxy() -> Proxy {
+        Proxy::new("proxy", 3128)
+    }
+
+    #[test]
+    fn request_names_the_broker_and_has_the_credentials() {
+        let broker = Address::new("broker.example", 1883);
+        let plain = "CONNECT broker.example:1883 HTTP/1.1\r\nHost: broker.example:1883\r\n\r\n";
+        assert_eq!(request(&broker, &proxy()).expect("a request"), plain);
+        let ipv6 = request(&Address::new("::1", 8883), &proxy()).expect("a request");
+        assert!(ipv6.starts_with("CONNECT [::1]:8883 HTTP/1.1\r\n"), "{ipv6}");
+        // The example of RFC 7617, section 2.
+        let with_login = proxy().credentials("Aladdin", "open sesame");
+        let request = request(&broker, &with_login).expect("a request");
+        let header = "\r\nProxy-Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n\r\n";
+        assert!(request.ends_with(header), "{request}");
+    }
+
+    #[test]
+    fn host_cannot_add_a_header() {
+        for host in ["a\r\nX: y", "a b", "a\0", "bücher.example"] {
+            let error = request(&Address::new(host, 1), &proxy()).expect_err(host);
+            assert_eq!(error.kind(), Kind::Unsupported);
+            assert!(!error.is_transient() && error.is_address_specific(), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_a_successful_status_without_further_data_opens_the_tunnel() {
+        let check = |response: &[u8]| {
+            check_response(response, &proxy()).map_err(|error| (error.to_string(), error))
+        };
+        for response in [
+            &b"HTTP/1.1 200 Connection established\r\n\r\n"[..],
+            b"HTTP/1.0 200\r\nVia: x\r\n\r\n",
+            b"HTTP/1.1 204 \r\nContent-Length: 5\r\n\r\n",
+        ] {
+            assert!(check(response).is_ok(), "{}", response.escape_ascii());
+        }
+        for (response, text) in [
+            (&b"HTTP/1.1 403 Forbidden\r\n\r\n"[..], "refused the connection: 403 Forbidden"),
+            (b"HTTP/1.1 502 x\x1b[31m\r\n\r\npage", "refused the connection: 502 x\\u{1b}[31m"),
+            (b"HTTP/1.1 100 Continue\r\n\r\n", "refused the connection: 100 Continue"),
+            (b"HTTP/1.1 200 OK\r\n\r\n\x20\x03", "sent data before the client did"),
+            (b"HTTP/2 200 OK\r\n\r\n", "is not HTTP/1.1"),
+            (b"HTTP/1.1 2000\r\n\r\n", "is not HTTP/1.1"),
+            (b"HTTP/1.1 +20\r\n\r\n", "is not HTTP/1.1"),
+            (b"HTTP/1.1 20\r\n\r\n", "is not HTTP/1.1"),
+            (b"SSH-2.0-OpenSSH\r\n\r\n", "is not HTTP/1.1"),
+            (b"\r\n\r\n", "is not HTTP/1.1"),
+        ] {
+            let (found, error) = check(response).expect_err(text);
+            assert!(found.ends_with(text), "{found}");
+            assert!(error.is_transient() && error.kind() == Kind::Proxy, "{error:?}");
+        }
+        let (text, error) = check(b"HTTP/1.1 407 \r\n\r\n").expect_err("no login");
+        assert_eq!(
+            text,
+            "the proxy http://proxy:3128 refused the connection: 407; check the user name and the \
+             password of the proxy"
+        );
+        assert!(!error.is_transient(), "{error:?}");
+        let long = format!("HTTP/1.1 500 {}\r\n\r\n", "x".repeat(8_000));
+        assert!(check(long.as_bytes()).expect_err("long").0.len() < 200);
+    }
+
+    #[tokio::test]
+    async fn head_is_found_at_any_split_and_bounded() {
+        let response = b"HTTP/1.1 200 OK\r\nVia: a\r\n\r\n";
+        for split in 0..response.len() {
+            let (first, second) = response.split_at(split);
+            let mut stream = first.chain(second);
+            assert_eq!(read_head(&mut stream).await.expect("a head"), response);
+            let end = read_head(&mut &*first).await.expect_err("an incomplete head");
+            assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
+        }
+        let endless = read_head(&mut tokio::io::repeat(b'x')).await.expect_err("no end");
+        assert_eq!(endless.kind(), io::ErrorKind::InvalidData);
+        let longest = [&[b'x'; HEAD_BYTES_MAX - 4], HEAD_END].concat();
+        assert_eq!(read_head(&mut &*longest).await.expect("a head").len(), HEAD_BYTES_MAX);
+    }
+}
