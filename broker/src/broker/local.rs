@@ -270,42 +270,6 @@ impl Broker {
     ///
     /// The wake follows when the host has processed the message and polls for its next event, when
     /// it is [paused](Self::pause_host), and when it is detached.
-    ///
-    /// ```
-    /// # use core::time::Duration;
-    /// # use bytes::BytesMut;
-    /// # use statestore_mqtt::Qos;
-    /// # use statestore_mqtt::packet::{Connect, Packet, Publish, Subscription, SubscriptionOptions};
-    /// use statestore_broker::{Broker, Config, Wake};
-    ///
-    /// let mut broker = Broker::new(Config::default());
-    /// let now = Duration::ZERO;
-    /// let host = broker.attach_host(now, "store");
-    /// let options = SubscriptionOptions { qos: Qos::AtLeastOnce, ..SubscriptionOptions::default() };
-    /// broker.subscribe_local(host, &Subscription { filter: "requests", options });
-    /// let lamp = broker.handle_accept(now, None)?;
-    /// # let connect = Connect {
-    /// #     client_id: "lamp", clean_start: true, keep_alive: 60, properties: (), will: None,
-    /// #     user_name: None, password: None,
-    /// # };
-    /// # let publish = Publish {
-    /// #     topic: "requests", payload: b"1", qos: Qos::AtLeastOnce, retain: false, dup: false,
-    /// #     packet_id: 1, properties: (),
-    /// # };
-    /// # let mut bytes = BytesMut::new();
-    /// # Packet::Connect(connect).encode(&mut bytes)?;
-    /// # Packet::Publish(publish).encode(&mut bytes)?;
-    /// broker.handle_bytes(now, lamp, &bytes); // CONNECT, and a request at QoS 1
-    /// assert!(broker.awaits_host(lamp));
-    ///
-    /// let event = broker.poll_local(now, host); // the request
-    /// assert!(event.is_some() && broker.awaits_host(lamp));
-    /// while broker.poll_wake().is_some() {}
-    /// broker.pause_host(); // or the next call of `poll_local`
-    /// assert!(!broker.awaits_host(lamp));
-    /// assert_eq!(broker.poll_wake(), Some(Wake::Connection(lamp)));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn awaits_host(&self, id: ConnectionId) -> bool {
         self.awaiting_host.contains(&id) && !self.is_closing(id)
