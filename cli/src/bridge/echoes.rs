@@ -163,7 +163,7 @@ impl SharedEchoes {
 mod tests {
     use super::*;
 
-    fn echoes() -> Echoes {
+    fn echoes_for_test() -> Echoes {
         let topic = Template::of_topic("s/{2}").expect("a template");
         Echoes::new(Some(Route::new("state/*", topic)))
     }
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn other_keys_and_topics_are_not_recorded() {
-        let mut echoes = echoes();
+        let mut echoes = echoes_for_test();
         for (key, topic) in [("state/1", "s/2"), ("state/1", "x/1"), ("other/1", "s/1"), ("k", "k")]
         {
             let key = Bytes::from(key);
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn recorded_writes_are_limited() {
-        let mut echoes = echoes();
+        let mut echoes = echoes_for_test();
         for number in 0..KEYS_MAX + 10 {
             let key = Bytes::from(format!("state/{number}"));
             echoes.begin(&key, &format!("s/{number}"));
@@ -236,9 +236,9 @@ mod tests {
         }
         assert_eq!((echoes.keys.len(), echoes.keys[&key].writes.len()), (KEYS_MAX, WRITES_MAX));
         // A write without an effect leaves nothing.
-        let mut echoes = super::tests::echoes();
-        echoes.begin(&key, "s/1");
-        echoes.end(&key, None);
-        assert!(echoes.keys.is_empty());
+        let mut empty = echoes_for_test();
+        empty.begin(&key, "s/1");
+        empty.end(&key, None);
+        assert!(empty.keys.is_empty());
     }
 }

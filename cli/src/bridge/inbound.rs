@@ -171,10 +171,8 @@ impl Inbound {
                                 self.filter
                             ))));
                         }
-                        LinkEvent::Subscribed(..) => {
-                            if self.reconnection.connected() {
-                                notice(format_args!("bridging {}", self.filter));
-                            }
+                        LinkEvent::Subscribed(..) if self.reconnection.connected() => {
+                            notice(format_args!("bridging {}", self.filter));
                         }
                         LinkEvent::Message(received) => {
                             let message = received.message();

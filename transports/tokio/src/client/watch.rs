@@ -81,8 +81,9 @@ impl StateStore {
 
 /// A stream of the events of one key.
 ///
-/// It begins with the value of the key, if it has one, and [`WatchEvent::Live`]; one of
-/// [`StateStore::watch_since`] with the difference. From then on it reports every change. A [`WatchEvent::Gap`] reports that changes may be missed from now on.
+/// It begins with the value of the key, if it has one, and [`WatchEvent::Live`]. A stream of
+/// [`StateStore::watch_since`] omits a value that the application has processed. From then on it
+/// reports every change. A [`WatchEvent::Gap`] reports that changes may be missed from now on.
 /// Possible reasons are a lost connection, a replaced store, or that this stream was not polled for
 /// too long. After a gap, the stream reports the value if it has changed, and `Live` ends the gap.
 ///

@@ -245,7 +245,7 @@ mod tests {
             (
                 vec![WatchEvent::Gap, WatchEvent::Live, changed(None, Some(old))],
                 old,
-                vec![WatchEvent::Gap, gone.clone(), WatchEvent::Live, changed(None, Some(old))],
+                vec![WatchEvent::Gap, gone, WatchEvent::Live, changed(None, Some(old))],
             ),
             (
                 vec![changed(None, Some(old)), WatchEvent::Live],

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use statestore_loopback::Hub;
 use statestore_proto::message::Expiry;
-use statestore_proto::store::ExpiryRule;
+use statestore_proto::store::{ExpiryRule, StoreConfig};
 use statestore_tokio::StoreService;
 
 use crate::client;
@@ -35,7 +35,10 @@ async fn expiry_rules_do_not_apply_to_seeded_keys() {
     let minute = Duration::from_secs(60);
     let rule = ExpiryRule::new(b"*").expect("a pattern").default_expiry(Expiry::after(minute));
     let rule = rule.max_expiry(Expiry::after(minute));
-    let service = StoreService::builder().expiry_rules([rule]).seed([("seeded", "1")]);
+    let service = StoreService::builder()
+        .config(StoreConfig::new(7).expiry_rules([rule]))
+        .expect("a store in memory")
+        .seed([("seeded", "1")]);
     let _service = service.spawn(hub.store_link("statestore"));
     let store = client(hub.link("c")).await;
     store.set("set", "1").await.expect("set");
