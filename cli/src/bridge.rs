@@ -67,9 +67,7 @@ fn link(args: &Bridge, store: &StateStore) -> Result<ClientLink, Failure> {
     let mut login = connection.login.clone();
     login.client_id = Some(id.clone());
     let options = connection::options(&connection.broker, &login, &id)?;
-    let is_encrypted = options.tls.is_some();
-    let link = ClientLink::for_client(options).manual_acks(true);
-    Ok(connection::with_tls_diagnosis(link, is_encrypted))
+    Ok(connection::link(options).manual_acks(true))
 }
 
 /// A message that is not acknowledged.
