@@ -82,7 +82,7 @@ pub(crate) struct Login {
     ///
     /// The form is `http://[USER:PASSWORD@]HOST[:PORT]`, percent-encoded; the default port is 80.
     /// Other users of this machine can read command lines, so set a URL with a password in the
-    /// environment: `STATESTORE_PROXY`. HTTPS_PROXY and similar variables are not read.
+    /// environment: `STATESTORE_PROXY`. `HTTPS_PROXY` and similar variables are not read.
     #[arg(
         long,
         env = "STATESTORE_PROXY",

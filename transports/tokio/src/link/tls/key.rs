@@ -134,7 +134,6 @@ mod tests {
     #[cfg(feature = "encrypted-keys")]
     mod encrypted {
         use std::path::PathBuf;
-        use std::time::Duration;
 
         use pkcs8::der::asn1::OctetStringRef;
         use pkcs8::pkcs5::pbes2::{
@@ -235,9 +234,9 @@ mod tests {
         }
 
         #[test]
-        fn hostile_key_derivation_is_rejected_at_once() {
+        fn hostile_key_derivation_is_rejected() {
+            // Deriving some of these keys would take years or all memory.
             let folder = Folder::new("hostile");
-            let begun = std::time::Instant::now();
             for parameters in [
                 pbkdf2(0),
                 pbkdf2(2_000_001),
@@ -254,8 +253,7 @@ mod tests {
                 assert!(matches!(error, TlsError::KeyDerivation { .. }), "{error:?}");
                 assert!(error.to_string().contains("openssl pkcs8 -topk8"), "{error}");
             }
-            assert!(begun.elapsed() < Duration::from_secs(10), "no key was derived");
-            let scheme = |parameters: Parameters| EncryptionScheme::Pbes2(parameters);
+            let scheme = EncryptionScheme::Pbes2;
             assert!(is_affordable(&scheme(pbkdf2(2_000_000))));
             assert!(is_affordable(&scheme(scrypt(1 << 17, 8, 1))));
         }
