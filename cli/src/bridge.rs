@@ -129,10 +129,7 @@ fn options(args: &Bridge, store: &StateStore, suffix: &str) -> Result<Options, F
 
 /// The connection that receives messages. It acknowledges each message when its key is set.
 fn receiver(args: &Bridge, store: &StateStore) -> Result<ClientLink, Failure> {
-    let options = options(args, store, RECEIVER)?;
-    let is_encrypted = options.tls.is_some();
-    let link = ClientLink::for_client(options).manual_acks(true);
-    Ok(connection::with_tls_diagnosis(link, is_encrypted))
+    Ok(connection::link(options(args, store, RECEIVER)?).manual_acks(true))
 }
 
 /// The end of a connection.

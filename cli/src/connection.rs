@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
-use statestore_client::{Backoff, ClientLink, Options, StateStore, Status, StatusWatch};
+use statestore_client::{Backoff, ClientLink, Options, Proxy, StateStore, Status, StatusWatch};
 use statestore_server::ClientIds;
 use statestore_server::config::{ClientTlsFiles, ConfigError};
 
@@ -51,6 +51,11 @@ pub(crate) fn options(
         .fold(Options::new(client_id, first.host, first.port), |options, other| {
             options.add_address(other.host, other.port)
         });
+    if let Some(url) = &login.proxy {
+        let proxy = Proxy::from_url(url);
+        let bad = |error| Failure::bad_input(format_args!("--proxy: {error}"));
+        options = options.proxy(proxy.map_err(bad)?);
+    }
     if let Some(user) = &login.user {
         options = options.credentials(user, login.password.as_deref().unwrap_or_default());
     }
@@ -124,8 +129,7 @@ pub(crate) fn silent_store(common: &Common) -> Result<StateStore, Failure> {
     let options = options(broker, login, &client_id(login, "cli"))?;
     let options = limit_connect_timeout(options, common.time_limit.timeout);
     let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
-    let is_encrypted = options.tls.is_some();
-    let link = with_tls_diagnosis(ClientLink::for_client(options), is_encrypted);
+    let link = link(options);
     let builder = StateStore::builder().timeout(common.time_limit.timeout).backoff(pauses);
     let failed = |error| Failure::bad_input(format_args!("{}: {error}", source("client-id")));
     builder.spawn(link).map_err(failed)
@@ -138,9 +142,11 @@ fn limit_connect_timeout(options: Options, timeout: Duration) -> Options {
     if count > 1 { options.connect_timeout(each) } else { options }
 }
 
-/// Returns the link with a diagnosis of TLS: it ends at the first attempt if TLS cannot succeed.
-pub(crate) fn with_tls_diagnosis(link: ClientLink, is_encrypted: bool) -> ClientLink {
-    link.diagnose(move |error, at| Box::pin(tls::diagnose(error, at, is_encrypted)))
+/// Returns a link with a diagnosis of TLS: it ends at the first attempt if TLS cannot succeed.
+pub(crate) fn link(options: Options) -> ClientLink {
+    let (is_encrypted, proxy) = (options.tls.is_some(), options.proxy.clone());
+    ClientLink::for_client(options)
+        .diagnose(move |error, at| Box::pin(tls::diagnose(error, at, is_encrypted, proxy.clone())))
 }
 
 /// Prints a message if the connection takes more than a second.

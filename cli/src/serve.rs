@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use statestore_client::Proxy;
 use statestore_server::{Event, Reloaded, Server, ServerError, Summary};
 
 use crate::args::{Origins, Serve};
@@ -28,10 +29,12 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     tokio::spawn(async move { watchdog.run_watchdog().await });
     let Serve { config, origins, .. } = args;
     let is_encrypted = config.broker.broker.first().is_some_and(|url| url.starts_with("mqtts"));
+    // An invalid URL is reported when the server starts.
+    let proxy = config.broker.proxy.as_ref().and_then(|url| Proxy::from_url(url.expose()).ok());
     let observer = Arc::clone(&supervisor);
     let server = Server::builder(config)
         .on_event(move |event| report(event, &observer))
-        .diagnose(move |error, at| Box::pin(tls::diagnose(error, at, is_encrypted)));
+        .diagnose(move |error, at| Box::pin(tls::diagnose(error, at, is_encrypted, proxy.clone())));
     let server = tokio::select! {
         started = server.start() => started.map_err(|error| failure(&error, &origins))?,
         _ = signals.received() => return Ok(ExitCode::SUCCESS),

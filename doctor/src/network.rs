@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
-use statestore_client::{Options, tls_config};
+use statestore_client::{Address, Options, Proxy, open_tcp, tls_config};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -34,7 +34,13 @@ pub(crate) async fn connect(
 ) -> Option<Connected> {
     // As in a URL, an IPv6 address has brackets.
     let host = options.host.trim_start_matches('[').trim_end_matches(']');
-    let stream = open_socket(host, options.port, step_timeout, report).await?;
+    let stream = match &options.proxy {
+        Some(proxy) => {
+            let broker = Address::new(host, options.port);
+            open_tunnel(&broker, proxy, step_timeout, report).await?
+        }
+        None => open_socket(host, options.port, step_timeout, report).await?,
+    };
     let Some(tls) = &options.tls else {
         if !report.has("tls") {
             report.skip("tls", "not used: --broker is mqtt://");
@@ -78,6 +84,29 @@ pub(crate) async fn connect(
             None
         }
     }
+}
+
+/// Connects through a proxy.
+async fn open_tunnel(
+    broker: &Address,
+    proxy: &Proxy,
+    step_timeout: Duration,
+    report: &mut Findings<'_>,
+) -> Option<TcpStream> {
+    const REMEDY: &str = "check --proxy, and that the proxy allows and reaches this host and port";
+    report.skip("address", "the proxy resolves the name");
+    match timeout(step_timeout, open_tcp(broker, Some(proxy))).await {
+        Ok(Ok(stream)) => {
+            report.pass("port", format!("through the proxy {proxy}"));
+            return Some(stream);
+        }
+        Ok(Err(error)) if error.is_transient() => {
+            report.no_response("port", error.to_string(), REMEDY);
+        }
+        Ok(Err(error)) => report.fail("port", error.to_string(), REMEDY),
+        Err(_) => report.no_response("port", format!("no response from the proxy {proxy}"), REMEDY),
+    }
+    None
 }
 
 async fn open_socket(

@@ -1,6 +1,6 @@
 //! Options of the connection to an external broker.
 
-use statestore_client::Options;
+use statestore_client::{Options, Proxy};
 
 use crate::config::{ClientTlsFiles, ConfigError, ExternalBroker};
 
@@ -36,6 +36,11 @@ pub(crate) fn options(broker: &ExternalBroker) -> Result<Options, ConfigError> {
     let mut options = Options::new(client_id, &*first.host, first.port);
     for other in others {
         options = options.add_address(&*other.host, other.port);
+    }
+    if let Some(url) = &broker.proxy {
+        let proxy = Proxy::from_url(url.expose());
+        let invalid = |error| ConfigError::setting("proxy", format!("{error}"));
+        options = options.proxy(proxy.map_err(invalid)?);
     }
     if let Some(user) = &broker.user {
         let password = broker.password.as_ref().map_or("", |password| password.expose());
@@ -122,6 +127,19 @@ mod tests {
     fn password_in_a_url_is_not_shown() {
         let error = options(&broker(&["mqtt://alice:secret@h"])).unwrap_err().to_string();
         assert!(!error.contains("secret") && error.contains("user"), "{error}");
+    }
+
+    #[test]
+    fn proxy_is_that_of_the_url_and_its_password_is_not_shown() {
+        let with_proxy = |url: &str| {
+            let proxy = Some(url.to_owned().into());
+            options(&ExternalBroker { proxy, ..broker(&["mqtt://h"]) })
+        };
+        let options = with_proxy("http://me:secret@proxy:3128").unwrap();
+        assert_eq!(options.proxy, Some(Proxy::new("proxy", 3128).credentials("me", "secret")));
+        let error = with_proxy("https://me:secret@proxy").unwrap_err();
+        assert_eq!(error.key(), Some("proxy"));
+        assert!(!error.to_string().contains("secret"), "{error}");
     }
 
     #[test]

@@ -78,9 +78,24 @@ struct Given {
     login: Login,
 }
 
-/// Identity of the client, and TLS.
+/// Identity of the client, TLS, and the proxy.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Login {
+    /// HTTP proxy between this client and the broker
+    ///
+    /// The form is `http://[USER:PASSWORD@]HOST[:PORT]`, percent-encoded; the default port is 80.
+    /// Other users of this machine can read command lines, so set a URL with a password in the
+    /// environment: `STATESTORE_PROXY`. `HTTPS_PROXY` and similar variables are not read.
+    #[arg(
+        long,
+        env = "STATESTORE_PROXY",
+        hide_env = true,
+        hide_env_values = true,
+        value_name = "URL",
+        help_heading = "Connection",
+        hide_short_help = true
+    )]
+    pub(crate) proxy: Option<String>,
     /// MQTT client id
     ///
     /// Default: a new one for each run; for `serve --broker`, `statestore`. Environment:

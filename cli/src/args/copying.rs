@@ -51,6 +51,19 @@ pub(crate) struct Mirror {
 /// Login at the target of a mirror.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TargetLogin {
+    /// HTTP proxy between this client and the target
+    ///
+    /// As `--proxy`. Environment: `STATESTORE_TO_PROXY`.
+    #[arg(
+        long,
+        env = "STATESTORE_TO_PROXY",
+        hide_env = true,
+        hide_env_values = true,
+        value_name = "URL",
+        help_heading = "Login at the target",
+        hide_short_help = true
+    )]
+    to_proxy: Option<String>,
     /// MQTT client id at the target
     #[arg(long, value_name = "ID", help_heading = "Login at the target")]
     to_client_id: Option<String>,
@@ -87,6 +100,7 @@ impl TargetLogin {
     /// The same as the options of other commands.
     pub(crate) fn login(&self) -> Login {
         Login {
+            proxy: self.to_proxy.clone(),
             client_id: self.to_client_id.clone(),
             user: self.to_user.clone(),
             password: self.to_password.clone(),

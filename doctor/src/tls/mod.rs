@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, UNIX_EPOCH};
 
-use statestore_client::{Address, LinkError, LinkErrorKind};
+use statestore_client::{Address, LinkError, LinkErrorKind, Proxy};
 use tokio_rustls::rustls::pki_types::UnixTime;
 use tokio_rustls::rustls::{self, AlertDescription as Alert, CertificateError, OtherError};
 
@@ -117,9 +117,15 @@ impl fmt::Display for TlsProblem {
 
 /// Diagnoses a failed first attempt. An error of TLS becomes permanent, with advice.
 ///
-/// If it is unclear whether the port speaks TLS, the port is probed.
-pub async fn diagnose(error: LinkError, at: Address, is_encrypted: bool) -> LinkError {
-    match find(&error, &at, is_encrypted).await {
+/// If it is unclear whether the port speaks TLS, the port is probed, through the proxy if there is
+/// one.
+pub async fn diagnose(
+    error: LinkError,
+    at: Address,
+    is_encrypted: bool,
+    proxy: Option<Proxy>,
+) -> LinkError {
+    match find(&error, &at, is_encrypted, proxy.as_ref()).await {
         Some(problem) => {
             let error = error.with_diagnosis(LinkErrorKind::Tls, &problem);
             error.with_advice(problem.remedy()).permanent().address_specific(None)
@@ -128,16 +134,21 @@ pub async fn diagnose(error: LinkError, at: Address, is_encrypted: bool) -> Link
     }
 }
 
-async fn find(error: &LinkError, at: &Address, is_encrypted: bool) -> Option<TlsProblem> {
+async fn find(
+    error: &LinkError,
+    at: &Address,
+    is_encrypted: bool,
+    proxy: Option<&Proxy>,
+) -> Option<TlsProblem> {
     if let Some(problem) = error.get_ref().and_then(|cause| TlsProblem::of(cause)) {
         return Some(problem);
     }
     match error.kind() {
         LinkErrorKind::Tls | LinkErrorKind::Unreachable | LinkErrorKind::Lost if is_encrypted => {
-            probe::speaks_mqtt(at).await.then_some(TlsProblem::PlainPort)
+            probe::speaks_mqtt(at, proxy).await.then_some(TlsProblem::PlainPort)
         }
         LinkErrorKind::Lost | LinkErrorKind::Protocol if !is_encrypted => {
-            probe::speaks_tls(at).await.then_some(TlsProblem::TlsPort)
+            probe::speaks_tls(at, proxy).await.then_some(TlsProblem::TlsPort)
         }
         _ => None,
     }

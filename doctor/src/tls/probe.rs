@@ -4,9 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use statestore_client::Address;
+use statestore_client::{Address, Proxy, open_tcp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -15,24 +14,24 @@ use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore};
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Returns whether an MQTT broker responds without TLS.
-pub(super) async fn speaks_mqtt(at: &Address) -> bool {
+pub(super) async fn speaks_mqtt(at: &Address, proxy: Option<&Proxy>) -> bool {
     let client_id = format!("statestore-probe-{:08x}", fastrand::u32(..));
     let connack = 0x20;
-    response(at, &connect(&client_id)).await.is_some_and(|[kind, _]| kind == connack)
+    response(at, proxy, &connect(&client_id)).await.is_some_and(|[kind, _]| kind == connack)
 }
 
 /// Returns whether the port responds to a TLS handshake.
-pub(super) async fn speaks_tls(at: &Address) -> bool {
+pub(super) async fn speaks_tls(at: &Address, proxy: Option<&Proxy>) -> bool {
     let Some(hello) = client_hello() else { return false };
     let (alert, handshake, version) = (21, 22, 3);
-    let response = response(at, &hello).await;
+    let response = response(at, proxy, &hello).await;
     response.is_some_and(|[kind, major]| [alert, handshake].contains(&kind) && major == version)
 }
 
 /// The first two bytes of the response.
-async fn response(at: &Address, request: &[u8]) -> Option<[u8; 2]> {
+async fn response(at: &Address, proxy: Option<&Proxy>, request: &[u8]) -> Option<[u8; 2]> {
     let exchange = async {
-        let mut stream = TcpStream::connect((at.bare_host(), at.port)).await.ok()?;
+        let mut stream = open_tcp(at, proxy).await.ok()?;
         stream.write_all(request).await.ok()?;
         let mut response = [0; 2];
         stream.read_exact(&mut response).await.ok()?;

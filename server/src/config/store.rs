@@ -270,6 +270,11 @@ pub struct ExternalBroker {
     /// Further URLs are tried in order
     #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "URL"))]
     pub broker: Vec<String>,
+    /// HTTP proxy between the store and the broker: http://[USER:PASSWORD@]HOST[:PORT]
+    ///
+    /// User name and password are percent-encoded. The default port is 80
+    #[cfg_attr(feature = "clap", arg(long, hide_env_values = true, value_name = "URL"))]
+    pub proxy: Option<Secret>,
     /// MQTT client id of the store
     ///
     /// The default is `statestore`

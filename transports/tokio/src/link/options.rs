@@ -265,8 +265,8 @@ impl Options {
     ///
     /// - If the file cannot be read, the connection continues with the earlier token, and a warning
     ///   is logged.
-    /// - A broker that rejects the new token ends the connection. The next connection uses the token
-    ///   that the file has then.
+    /// - A broker that rejects the new token ends the connection. The next connection uses the
+    ///   token that the file has then.
     /// - Before the first connection, a rejected token is final, like a wrong password. After it,
     ///   connecting is retried, since the file may get a valid token again.
     ///
@@ -425,12 +425,12 @@ impl Tls {
         self
     }
 
-    /// Sets the file with the password of the key, which must be encrypted PKCS #8: the PEM label is
-    /// `ENCRYPTED PRIVATE KEY`. A line end after the password is ignored. The file has at most 64
-    /// KiB.
+    /// Sets the file with the password of the key, which must be encrypted PKCS #8: the PEM label
+    /// is `ENCRYPTED PRIVATE KEY`. A line end after the password is ignored. The file has at most
+    /// 64 KiB.
     ///
-    /// Links that use rustls need the feature `encrypted-keys`. They decrypt keys of PBES2 with AES,
-    /// and with PBKDF2 of at most 2,000,000 iterations or scrypt of at most 128 MiB.
+    /// Links that use rustls need the feature `encrypted-keys`. They decrypt keys of PBES2 with
+    /// AES, and with PBKDF2 of at most 2,000,000 iterations or scrypt of at most 128 MiB.
     /// `openssl pkcs8 -topk8` writes such keys. A key that is not encrypted is an error there.
     ///
     /// ```

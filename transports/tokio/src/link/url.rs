@@ -157,8 +157,8 @@ fn client_id(query: &str) -> Result<Option<String>, UrlError> {
     Ok(client_id)
 }
 
-/// Checks that the part of a URL after `://` has no `@` outside of the authority. It would belong to
-/// the password, which must not appear in another error.
+/// Checks that the part of a URL after `://` has no `@` outside of the authority. It would belong
+/// to the password, which must not appear in another error.
 pub(super) fn check_authority(rest: &str) -> Result<(), UrlError> {
     match rest.split_once(['/', '?', '#']) {
         Some((_, tail)) if tail.contains('@') => Err(UrlError::Credentials),
