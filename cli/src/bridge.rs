@@ -39,12 +39,10 @@ pub(crate) async fn run(args: Bridge) -> Result<ExitCode, Failure> {
         _ => None,
     };
     let topic_of_key = match (&args.keys, &args.publish) {
-        (Some(pattern), Some(topic)) => Some((check_pattern(&args, pattern)?, topic)),
+        (Some(pattern), Some(topic)) => {
+            Some((check_pattern(&args, pattern)?, Template::of_topic(topic)?))
+        }
         _ => None,
-    };
-    let topic_of_key = match topic_of_key {
-        Some((pattern, topic)) => Some((pattern, Template::of_topic(topic)?)),
-        None => None,
     };
     if args.value.as_ref().is_some_and(|pointer| !pointer.is_empty() && !pointer.starts_with('/')) {
         return Err(Failure::bad_input(
