@@ -163,7 +163,7 @@ impl SharedEchoes {
 mod tests {
     use super::*;
 
-    fn echoes_for_test() -> Echoes {
+    fn new_echoes() -> Echoes {
         let topic = Template::of_topic("s/{2}").expect("a template");
         Echoes::new(Some(Route::new("state/*", topic)))
     }
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn own_write_from_the_same_topic_is_an_echo_once() {
-        let (mut echoes, key) = (echoes(), Bytes::from_static(b"state/1"));
+        let (mut echoes, key) = (new_echoes(), Bytes::from_static(b"state/1"));
         echoes.begin(&key, "s/1");
         assert_eq!(echoes.origin(&key, Some(&version(5))), Origin::Pending);
         echoes.end(&key, Some(Write::Set(version(5))));
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn several_writes_are_recognized_in_order() {
-        let (mut echoes, key) = (echoes(), Bytes::from_static(b"state/1"));
+        let (mut echoes, key) = (new_echoes(), Bytes::from_static(b"state/1"));
         for write in [Write::Set(version(1)), Write::Deleted, Write::Set(version(3))] {
             echoes.begin(&key, "s/1");
             echoes.end(&key, Some(write));
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn other_keys_and_topics_are_not_recorded() {
-        let mut echoes = echoes_for_test();
+        let mut echoes = new_echoes();
         for (key, topic) in [("state/1", "s/2"), ("state/1", "x/1"), ("other/1", "s/1"), ("k", "k")]
         {
             let key = Bytes::from(key);
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn recorded_writes_are_limited() {
-        let mut echoes = echoes_for_test();
+        let mut echoes = new_echoes();
         for number in 0..KEYS_MAX + 10 {
             let key = Bytes::from(format!("state/{number}"));
             echoes.begin(&key, &format!("s/{number}"));
@@ -236,7 +236,7 @@ mod tests {
         }
         assert_eq!((echoes.keys.len(), echoes.keys[&key].writes.len()), (KEYS_MAX, WRITES_MAX));
         // A write without an effect leaves nothing.
-        let mut empty = echoes_for_test();
+        let mut empty = new_echoes();
         empty.begin(&key, "s/1");
         empty.end(&key, None);
         assert!(empty.keys.is_empty());
