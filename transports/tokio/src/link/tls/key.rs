@@ -137,8 +137,7 @@ mod tests {
 
         use pkcs8::der::asn1::OctetStringRef;
         use pkcs8::pkcs5::pbes2::{
-            self, EncryptionScheme as Cipher, Parameters, Pbkdf2Params, Pbkdf2Prf, Salt,
-            ScryptParams,
+            EncryptionScheme as Cipher, Parameters, Pbkdf2Params, Pbkdf2Prf, Salt, ScryptParams,
         };
         use pkcs8::{EncryptedPrivateKeyInfo, LineEnding};
 
@@ -285,7 +284,7 @@ mod tests {
 
             let garbage = [BEGIN_ENCRYPTED, b"\n\xff\n", END_ENCRYPTED, b"\n"].concat();
             let sha1 = Parameters {
-                kdf: Kdf::Pbkdf2(pbes2::Pbkdf2Params {
+                kdf: Kdf::Pbkdf2(Pbkdf2Params {
                     prf: Pbkdf2Prf::HmacWithSha1,
                     ..*pbkdf2(10).kdf.pbkdf2().expect("PBKDF2")
                 }),
