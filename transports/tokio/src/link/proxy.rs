@@ -43,7 +43,7 @@ impl Proxy {
     }
 
     /// The proxy at a URL `http://[USER:PASSWORD@]HOST[:PORT]`. User name and password are
-    /// percent-encoded. The default port is 80.
+    /// percent-encoded. The default port is 80. It names one proxy.
     ///
     /// # Errors
     /// [`UrlError`] if the URL is invalid. The text of the error contains neither the user name nor
@@ -59,6 +59,9 @@ impl Proxy {
             return Err(UrlError::Unexpected("path"));
         }
         let (user, host) = url::split_user(authority);
+        if host.contains(',') {
+            return Err(UrlError::Host);
+        }
         let Address { host, port } = url::address(host, 80)?;
         let proxy = Self::new(host, port);
         match user.map(url::credentials).transpose()? {
