@@ -11,7 +11,6 @@ mod etcd;
 mod help;
 mod replay;
 mod serve;
-mod sources;
 mod status;
 #[cfg(feature = "top")]
 mod top;
@@ -22,7 +21,6 @@ mod verify;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use azure::TOKEN_FILE;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 pub(crate) use client::{Bench, Del, Elect, Get, Keys, Lock, Set, Vdel, Watch};
 pub(crate) use connection::{Common, Connection, Format, Login, Output, TimeLimit};
@@ -36,7 +34,6 @@ pub(crate) use etcd::Etcd;
 pub(crate) use etcd::EtcdConnection;
 pub(crate) use replay::Replay;
 pub(crate) use serve::{Origins, Serve};
-pub(crate) use sources::{source, sources_notice, variables};
 pub(crate) use status::Status;
 #[cfg(feature = "top")]
 pub(crate) use top::Top;

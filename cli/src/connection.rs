@@ -8,9 +8,10 @@ use statestore_client::{Backoff, ClientLink, Options, Proxy, StateStore, Status,
 use statestore_server::ClientIds;
 use statestore_server::config::{ClientTlsFiles, ConfigError};
 
-use crate::args::{Common, Connection, Login, TOKEN_FILE, source};
+use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
 use crate::output::notice;
+use crate::sources::{TOKEN_FILE, source};
 use statestore_doctor::tls;
 
 /// Address of a broker.

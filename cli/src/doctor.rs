@@ -4,13 +4,14 @@ use std::process::ExitCode;
 
 use statestore_doctor::{CHECKS, Examination, Outcome, Report};
 
-use crate::args::{Doctor, Output, sources_notice};
+use crate::args::{Doctor, Output};
 use crate::connection;
 use crate::escape::printable;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
 use crate::progress::Progress;
+use crate::sources::sources_notice;
 
 pub(crate) async fn run(args: Doctor) -> Result<ExitCode, Failure> {
     // Bad input is reported before the first broker is checked.

@@ -10,9 +10,9 @@ use statestore_server::OtherStore;
 use statestore_sqlite::OpenError;
 use statestore_tokio::{CloseReason, Error, LinkError, Status, StoreClosed};
 
-use crate::args::{TOKEN_FILE, source, sources_notice, variables};
 use crate::escape::on_one_line;
 use crate::exit::Exit;
+use crate::sources::{TOKEN_FILE, source, sources_notice, variables};
 
 /// Error of a command.
 #[derive(Debug)]

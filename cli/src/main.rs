@@ -37,6 +37,7 @@ mod replay;
 mod secret;
 mod serve;
 mod signals;
+mod sources;
 mod status;
 mod supervisor;
 #[cfg(feature = "top")]

@@ -12,7 +12,7 @@ use statestore_verify::{
     CASES, Case, CaseReport, Report, Run, Settings, Source, Unreachable, Verdict,
 };
 
-use crate::args::{ReportFormat, TOKEN_FILE, Verify, source};
+use crate::args::{ReportFormat, Verify};
 use crate::connection::{client_id, options};
 use crate::escape::printable;
 use crate::exit::Exit;
@@ -20,6 +20,7 @@ use crate::failure::{Failure, check_settings};
 use crate::output::{notice, notice_lines, raw};
 use crate::progress::Progress;
 use crate::signals::{Received, Signals};
+use crate::sources::{TOKEN_FILE, source};
 
 /// Maximum number of remaining keys that are printed.
 const LEFT_SHOWN: usize = 10;

@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use statestore_client::{Options, SettingsError};
 
 use super::Login;
-use super::sources::Source;
 use super::variables::variable;
+use crate::sources::{Source, TOKEN_FILE};
 
 /// Options and the variables that set them.
 const VARIABLES: [Source; 10] = [
@@ -21,9 +21,6 @@ const VARIABLES: [Source; 10] = [
     ("tls-key", "AIO_TLS_KEY_FILE"),
     ("tls-key-password-file", "AIO_TLS_KEY_PASSWORD_FILE"),
 ];
-
-/// The option with a service account token.
-pub(crate) const TOKEN_FILE: &str = "service-account-token-file";
 
 /// URL of a broker, and the settings that are from variables.
 pub(super) struct Resolved {

@@ -8,7 +8,8 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, FromArgMatches, ValueEnum};
 
 use super::azure::Resolved;
-use super::{azure, duration, sources};
+use super::{azure, duration};
+use crate::sources;
 
 /// Address of the broker, and login: from the command line, or from the variables of Azure IoT
 /// Operations.

@@ -3,13 +3,16 @@
 use std::sync::OnceLock;
 
 /// An option, and the variable that sets it in place of the command line.
-pub(super) type Source = (&'static str, &'static str);
+pub(crate) type Source = (&'static str, &'static str);
+
+/// Name of the option for a service account token.
+pub(crate) const TOKEN_FILE: &str = "service-account-token-file";
 
 /// The settings from variables. A process has one command line, so they are set once.
 static SOURCES: OnceLock<Vec<Source>> = OnceLock::new();
 
 /// Records the settings from variables. Only the first call has an effect.
-pub(super) fn record(sources: Vec<Source>) {
+pub(crate) fn record(sources: Vec<Source>) {
     let _ = SOURCES.set(sources);
 }
 
