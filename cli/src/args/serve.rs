@@ -31,9 +31,7 @@ const COMMON: [&str; 14] = [
 ];
 
 const AFTER_HELP: &str = "\
-The environment variable of an option is STATESTORE_SERVE_ and its name. The command line takes
-precedence over the environment, and the environment over the file.
-
+An option replaces its variable, STATESTORE_SERVE_NAME, which replaces the setting in the file.
 SIGTERM and SIGINT stop the server. SIGHUP reloads users, certificates, keys and policies.
 STATESTORE_LOG=error, info or debug changes the log on standard error.";
 
