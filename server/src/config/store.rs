@@ -270,9 +270,10 @@ pub struct ExternalBroker {
     /// Further URLs are tried in order
     #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "URL"))]
     pub broker: Vec<String>,
-    /// HTTP proxy between the store and the broker: http://[USER:PASSWORD@]HOST[:PORT]
+    /// URL of an HTTP proxy between the store and the broker
     ///
-    /// User name and password are percent-encoded. The default port is 80
+    /// The form is `http://USER:PASSWORD@HOST:PORT`. User name and password are optional and
+    /// percent-encoded. The default port is 80
     #[cfg_attr(feature = "clap", arg(long, hide_env_values = true, value_name = "URL"))]
     pub proxy: Option<Secret>,
     /// MQTT client id of the store
