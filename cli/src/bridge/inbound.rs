@@ -8,11 +8,9 @@ use bytes::Bytes;
 use serde_json::Value;
 use statestore_client::{ClientLink, Message};
 use statestore_proto::transport::{Delivery, SubscribeToken, Transmit};
-use statestore_tokio::{
-    AsIncoming as _, Error, Link as _, LinkError, LinkErrorKind, LinkEvent, StateStore,
-};
+use statestore_tokio::{AsIncoming as _, Error, Link as _, LinkEvent, StateStore};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::echoes::{SharedEchoes, Write};
 use super::notices::Notices;
@@ -144,10 +142,7 @@ impl Inbound {
     }
 
     async fn run_connection(&mut self) -> Result<(), Ended> {
-        let connected = timeout(self.reconnection.attempt_limit(), self.link.connect()).await;
-        let connected = connected.unwrap_or_else(|_| {
-            Err(LinkError::new(LinkErrorKind::TimedOut, "no connection in time"))
-        });
+        let connected = self.reconnection.attempt(self.link.connect()).await;
         connected.map_err(Ended::Connection)?;
         let (filter, token) = (Arc::clone(&self.filter), SubscribeToken::from_raw(1));
         // The queue of a new connection is empty.
@@ -171,8 +166,11 @@ impl Inbound {
                                 self.filter
                             ))));
                         }
-                        LinkEvent::Subscribed(..) if self.reconnection.connected() => {
-                            notice(format_args!("bridging {}", self.filter));
+                        LinkEvent::Subscribed(..) => {
+                            let is_first = self.reconnection.record_connection();
+                            if is_first {
+                                notice(format_args!("bridging {}", self.filter));
+                            }
                         }
                         LinkEvent::Message(received) => {
                             let message = received.message();

@@ -11,7 +11,6 @@ use statestore_proto::hlc::Version;
 use statestore_tokio::{
     LinkError, LinkErrorKind, PatternEnd, PatternEvent, PatternWatch, StateStore,
 };
-use tokio::time::timeout;
 
 use super::echoes::{Origin, SharedEchoes};
 use super::notices::Notices;
@@ -144,17 +143,14 @@ impl Outbound {
 
     async fn run_connection(&mut self) -> Result<(), Ended> {
         let connecting = SessionSocket::connect(&self.options);
-        let connected = timeout(self.reconnection.attempt_limit(), connecting).await;
-        let connected = connected.unwrap_or_else(|_| {
-            Err(LinkError::new(LinkErrorKind::TimedOut, "no connection in time"))
-        });
+        let connected = self.reconnection.attempt(connecting).await;
         let (socket, server) = connected.map_err(Ended::Connection)?;
         if self.is_retained && !server.retain_available {
             return Err(Ended::Failure(Failure::bad_input(
                 "--retain: the broker does not support retained messages",
             )));
         }
-        self.reconnection.connected();
+        self.reconnection.record_connection();
         self.socket = Some(socket);
         // The session of the lost connection is gone.
         for message in std::mem::take(&mut self.unsettled) {

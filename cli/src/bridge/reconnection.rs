@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use statestore_tokio::{LinkError, Status};
-use tokio::time::{Instant, sleep};
+use statestore_tokio::{LinkError, LinkErrorKind, Status};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::failure::Failure;
 use crate::output::notice;
@@ -29,8 +29,18 @@ impl Reconnection {
         Self { purpose, limit, since: Instant::now(), was_connected: false }
     }
 
+    /// Makes an attempt to connect, within its time limit.
+    pub(super) async fn attempt<T>(
+        &self,
+        connecting: impl Future<Output = Result<T, LinkError>>,
+    ) -> Result<T, LinkError> {
+        timeout(self.attempt_limit(), connecting).await.unwrap_or_else(|_| {
+            Err(LinkError::new(LinkErrorKind::TimedOut, "no connection in time"))
+        })
+    }
+
     /// Time limit of the next attempt.
-    pub(super) fn attempt_limit(&self) -> Duration {
+    fn attempt_limit(&self) -> Duration {
         match self.was_connected {
             true => self.limit,
             false => self.limit.saturating_sub(self.since.elapsed()),
@@ -38,7 +48,7 @@ impl Reconnection {
     }
 
     /// Records a connection. Returns whether it is the first one.
-    pub(super) fn connected(&mut self) -> bool {
+    pub(super) fn record_connection(&mut self) -> bool {
         !std::mem::replace(&mut self.was_connected, true)
     }
 

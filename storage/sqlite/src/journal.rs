@@ -82,10 +82,9 @@ fn execute(writer: &mut Writer, job: Job, wants_snapshot: &AtomicBool, space: &F
         Job::Commit(commit, sender) => {
             let result = writer.commit(&commit);
             wants_snapshot.store(writer.wants_snapshot(), Ordering::Release);
+            space.set_reusable(writer.reusable_bytes());
             let is_durable = result.is_ok();
             let _ = sender.send(result);
-            // The service does not wait for the rest.
-            space.set_reusable(writer.reusable_bytes());
             if is_durable {
                 writer.after_commit();
             }
