@@ -8,7 +8,7 @@ use statestore_proto::message::{Refusal, ServiceError};
 use statestore_proto::transport::ReasonCode;
 use statestore_server::OtherStore;
 use statestore_sqlite::OpenError;
-use statestore_tokio::{CloseReason, Error, LinkError, Status, StoreClosed};
+use statestore_tokio::{CloseReason, Error, LinkError, LinkErrorKind, Status, StoreClosed};
 
 use crate::escape::on_one_line;
 use crate::exit::Exit;
@@ -128,6 +128,9 @@ impl Failure {
             {
                 Self::Unreachable(error.to_string())
             }
+            CloseReason::Link(error) if error.kind() == LinkErrorKind::Proxy => {
+                Self::Unreachable(format!("{error}; check {}", source("proxy")))
+            }
             // These errors contain advice, which names options.
             CloseReason::TakenOver(error) | CloseReason::Tls(error) => {
                 Self::Unreachable(match sources_notice() {
@@ -189,7 +192,9 @@ impl Failure {
             Error::Closed(closed) => Self::closed(&closed),
             Error::NotSent { last_error } => Self::Unreachable(match last_error {
                 Some(reason) => {
-                    format!("no connection to the broker: {reason}; check {}", source("broker"))
+                    let is_of_proxy = reason.kind() == LinkErrorKind::Proxy;
+                    let option = if is_of_proxy { "proxy" } else { "broker" };
+                    format!("no connection to the broker: {reason}; check {}", source(option))
                 }
                 None => format!(
                     "no connection to the broker in time; check {} and --timeout",
@@ -277,7 +282,6 @@ impl fmt::Display for Failure {
 
 #[cfg(test)]
 mod tests {
-    use statestore_tokio::LinkErrorKind;
     use statestore_tokio::adapter::ReasonDetails;
 
     use super::*;

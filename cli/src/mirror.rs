@@ -1,6 +1,6 @@
 //! `mirror`: copies keys and their changes from one store to another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::IntoFuture as _;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -28,9 +28,6 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Refused keys that are printed. The others are counted.
 const REFUSED_SHOWN: u64 = 10;
-
-/// Attempts to write a change that the target refuses for a reason that may pass.
-const ATTEMPTS_MAX: u32 = 60;
 
 /// Changes that wait, for example while the target is out of reach.
 const WAITING_MAX: usize = 10_000;
@@ -95,7 +92,8 @@ enum Side {
 
 impl Side {
     /// The options of a login, which have another name for the target.
-    const TARGET_OPTIONS: [(&str, &str); 6] = [
+    const TARGET_OPTIONS: [(&str, &str); 7] = [
+        ("--proxy", "--to-proxy"),
         ("--client-id", "--to-client-id"),
         ("--user", "--to-user"),
         ("--password", "--to-password"),
@@ -171,6 +169,8 @@ async fn follow(source: &StateStore, copier: &mut Copier, args: &Mirror) -> Resu
     let mut check = tokio::time::interval_at(Instant::now() + TARGET_CHECK, TARGET_CHECK);
     check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut is_live, mut is_reported) = (false, false);
+    // Copied keys that the present watch has not reported.
+    let mut unlisted = BTreeSet::new();
     let mut report = tokio::time::interval_at(Instant::now() + args.report, args.report);
     loop {
         copier.start_writes();
@@ -185,10 +185,14 @@ async fn follow(source: &StateStore, copier: &mut Copier, args: &Mirror) -> Resu
         tokio::select! {
             event = changes.next() => match event {
                 Some(PatternEvent::Changed { key, value, version }) => {
+                    unlisted.remove(&key);
                     copier.add(key, value, version)?;
                 }
                 Some(PatternEvent::Live) => {
                     is_live = true;
+                    for key in std::mem::take(&mut unlisted) {
+                        copier.add(key, None, None)?;
+                    }
                 }
                 Some(PatternEvent::Gap) => {
                     (is_live, is_reported) = (false, false);
@@ -208,6 +212,8 @@ async fn follow(source: &StateStore, copier: &mut Copier, args: &Mirror) -> Resu
             Some(_) = replacements.next() => {
                 notice("target: the store was restarted or replaced; copying all keys again");
                 changes = watch();
+                // The watch before may have held deletions that were not received.
+                unlisted = copier.versions.keys().cloned().collect();
                 (is_live, is_reported) = (false, false);
             }
             _ = check.tick() => copier.check_target(),
@@ -361,22 +367,23 @@ impl Copier {
         match result {
             Ok(()) => {
                 let counts = &mut self.counts;
-                match copy.value {
-                    Some(_) => counts.copied += 1,
-                    None => counts.deleted += 1,
+                match (&copy.value, copy.version) {
+                    (Some(_), version) => {
+                        counts.copied += 1;
+                        counts.lag = version.map(|version| lag(unix_now(), version.hlc().wall()));
+                    }
+                    // The version is that of the removed value.
+                    (None, _) => counts.deleted += 1,
                 }
-                counts.lag = copy.version.map(|version| lag(unix_now(), version.hlc().wall()));
             }
             Err(Error::Refused {
                 error: ServiceError::Known(Refusal::FencingTokenLower), ..
             }) => self.counts.superseded += 1,
-            Err(error) if may_pass(&error) && copy.refusals + 1 < ATTEMPTS_MAX => {
+            Err(error)
+                if requests::may_pass(&error) && copy.refusals + 1 < requests::ATTEMPTS_MAX =>
+            {
                 copy.refusals += 1;
-                if self.noticed.is_none_or(|noticed| noticed.elapsed() >= NOTICE_INTERVAL) {
-                    self.noticed = Some(Instant::now());
-                    let failure = Side::Target.failure(requests::key_failure(&key, error));
-                    notice(format_args!("{failure}; trying again"));
-                }
+                self.notice_repetition(requests::key_failure(&key, error));
                 self.repeat(key, copy);
                 return Ok(());
             }
@@ -387,13 +394,22 @@ impl Copier {
                 }
             }
             Err(error @ Error::Closed(_)) => return Err(Side::Target.request(error)),
-            Err(_) => {
+            Err(error) => {
+                self.notice_repetition(Failure::request(error));
                 self.repeat(key, copy);
                 return Ok(());
             }
         }
         self.in_flight.remove(&key);
         Ok(())
+    }
+
+    /// Prints why a write is repeated, unless there was such a notice just before.
+    fn notice_repetition(&mut self, failure: Failure) {
+        if self.noticed.is_none_or(|noticed| noticed.elapsed() >= NOTICE_INTERVAL) {
+            self.noticed = Some(Instant::now());
+            notice(format_args!("{}; trying again", Side::Target.failure(failure)));
+        }
     }
 
     /// Repeats the write, unless a later change of the key replaces it.
@@ -429,13 +445,6 @@ impl Copier {
         };
         line(text).await
     }
-}
-
-/// Returns whether the target may accept the same write later: when clocks agree, or when it has
-/// space.
-fn may_pass(error: &Error) -> bool {
-    let Error::Refused { error: ServiceError::Known(refusal), .. } = error else { return false };
-    matches!(refusal, Refusal::TimestampSkew | Refusal::FencingTokenSkew | Refusal::QuotaExceeded)
 }
 
 /// The time since a version. Clocks that differ must not cause a negative lag.

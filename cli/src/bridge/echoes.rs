@@ -4,13 +4,19 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use statestore_proto::glob::Pattern;
 use statestore_proto::hlc::Version;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::template::Template;
+
+/// Time in which the notification of a write is expected. A new key is found within ten seconds. A
+/// value that changes again before that is never notified, so its record must end.
+const EXPECTED_FOR: Duration = Duration::from_secs(30);
 
 /// Keys with writes whose notification has not arrived. Without an entry, a write is published to
 /// its topic once, and ignored there.
@@ -57,8 +63,20 @@ pub(super) enum Origin {
 #[derive(Default)]
 struct Recorded {
     is_in_flight: bool,
-    /// In the order of their notifications.
-    writes: VecDeque<Write>,
+    /// In the order of their notifications, with the times of their responses.
+    writes: VecDeque<(Instant, Write)>,
+}
+
+impl Recorded {
+    /// Removes the writes whose notification is not expected any more. Returns whether something
+    /// is left.
+    fn retain_expected(&mut self, now: Instant) -> bool {
+        let is_over = |(at, _): &(Instant, Write)| now.duration_since(*at) > EXPECTED_FOR;
+        while self.writes.front().is_some_and(is_over) {
+            self.writes.pop_front();
+        }
+        self.is_in_flight || !self.writes.is_empty()
+    }
 }
 
 /// Writes of keys whose changes are published to the topic that they came from.
@@ -73,20 +91,24 @@ impl Echoes {
         Self { route, keys: BTreeMap::new() }
     }
 
-    fn begin(&mut self, key: &Bytes, topic: &str) {
-        if self.route.as_ref().is_some_and(|route| route.leads_to(key, topic))
-            && (self.keys.len() < KEYS_MAX || self.keys.contains_key(key))
-        {
+    fn begin(&mut self, now: Instant, key: &Bytes, topic: &str) {
+        if !self.route.as_ref().is_some_and(|route| route.leads_to(key, topic)) {
+            return;
+        }
+        if self.keys.len() >= KEYS_MAX {
+            self.keys.retain(|_, recorded| recorded.retain_expected(now));
+        }
+        if self.keys.len() < KEYS_MAX || self.keys.contains_key(key) {
             self.keys.entry(key.clone()).or_default().is_in_flight = true;
         }
     }
 
-    fn end(&mut self, key: &Bytes, write: Option<Write>) {
+    fn end(&mut self, now: Instant, key: &Bytes, write: Option<Write>) {
         let Some(recorded) = self.keys.get_mut(key).filter(|recorded| recorded.is_in_flight) else {
             return;
         };
         recorded.is_in_flight = false;
-        recorded.writes.extend(write);
+        recorded.writes.extend(write.map(|write| (now, write)));
         if recorded.writes.len() > WRITES_MAX {
             recorded.writes.pop_front();
         }
@@ -97,9 +119,10 @@ impl Echoes {
 
     /// The origin of a change that was notified. `version` is that of a value that was set; `None`
     /// for a deletion.
-    fn origin(&mut self, key: &Bytes, version: Option<&Version>) -> Origin {
+    fn origin(&mut self, now: Instant, key: &Bytes, version: Option<&Version>) -> Origin {
         let Some(recorded) = self.keys.get_mut(key) else { return Origin::Other };
-        let own = recorded.writes.iter().position(|write| match (write, version) {
+        recorded.retain_expected(now);
+        let own = recorded.writes.iter().position(|(_, write)| match (write, version) {
             (Write::Set(own), Some(version)) => own == version,
             (Write::Deleted, None) => true,
             _ => false,
@@ -112,7 +135,7 @@ impl Echoes {
             (None, true) => return Origin::Pending,
             (None, false) => {
                 // The notifications of these writes were not reported, for example after a gap.
-                let is_older = |write: &Write| match (write, version) {
+                let is_older = |(_, write): &(Instant, Write)| match (write, version) {
                     (Write::Set(own), Some(version)) => own < version,
                     _ => false,
                 };
@@ -140,17 +163,17 @@ impl SharedEchoes {
 
     /// A write of a key from this topic begins. The next one of this key begins after its end.
     pub(super) fn begin(&self, key: &Bytes, topic: &str) {
-        self.0.0.borrow_mut().begin(key, topic);
+        self.0.0.borrow_mut().begin(Instant::now(), key, topic);
     }
 
     /// A write has ended. `write` is `None` if it has changed nothing.
     pub(super) fn end(&self, key: &Bytes, write: Option<Write>) {
-        self.0.0.borrow_mut().end(key, write);
+        self.0.0.borrow_mut().end(Instant::now(), key, write);
         self.0.1.notify_one();
     }
 
     pub(super) fn origin(&self, key: &Bytes, version: Option<&Version>) -> Origin {
-        self.0.0.borrow_mut().origin(key, version)
+        self.0.0.borrow_mut().origin(Instant::now(), key, version)
     }
 
     /// Waits for the end of a write. Cancel safe.
@@ -175,12 +198,12 @@ mod tests {
     #[test]
     fn own_write_from_the_same_topic_is_an_echo_once() {
         let (mut echoes, key) = (new_echoes(), Bytes::from_static(b"state/1"));
-        echoes.begin(&key, "s/1");
-        assert_eq!(echoes.origin(&key, Some(&version(5))), Origin::Pending);
-        echoes.end(&key, Some(Write::Set(version(5))));
-        assert_eq!(echoes.origin(&key, Some(&version(4))), Origin::Other);
-        assert_eq!(echoes.origin(&key, Some(&version(5))), Origin::Bridge);
-        assert_eq!(echoes.origin(&key, Some(&version(6))), Origin::Other);
+        echoes.begin(Instant::now(), &key, "s/1");
+        assert_eq!(echoes.origin(Instant::now(), &key, Some(&version(5))), Origin::Pending);
+        echoes.end(Instant::now(), &key, Some(Write::Set(version(5))));
+        assert_eq!(echoes.origin(Instant::now(), &key, Some(&version(4))), Origin::Other);
+        assert_eq!(echoes.origin(Instant::now(), &key, Some(&version(5))), Origin::Bridge);
+        assert_eq!(echoes.origin(Instant::now(), &key, Some(&version(6))), Origin::Other);
         assert!(echoes.keys.is_empty());
     }
 
@@ -188,20 +211,24 @@ mod tests {
     fn several_writes_are_recognized_in_order() {
         let (mut echoes, key) = (new_echoes(), Bytes::from_static(b"state/1"));
         for write in [Write::Set(version(1)), Write::Deleted, Write::Set(version(3))] {
-            echoes.begin(&key, "s/1");
-            echoes.end(&key, Some(write));
+            echoes.begin(Instant::now(), &key, "s/1");
+            echoes.end(Instant::now(), &key, Some(write));
         }
-        assert_eq!(echoes.origin(&key, Some(&version(1))), Origin::Bridge);
-        assert_eq!(echoes.origin(&key, None), Origin::Bridge);
-        assert_eq!(echoes.origin(&key, None), Origin::Other, "another client deleted it");
-        assert_eq!(echoes.origin(&key, Some(&version(3))), Origin::Bridge);
+        assert_eq!(echoes.origin(Instant::now(), &key, Some(&version(1))), Origin::Bridge);
+        assert_eq!(echoes.origin(Instant::now(), &key, None), Origin::Bridge);
+        assert_eq!(
+            echoes.origin(Instant::now(), &key, None),
+            Origin::Other,
+            "another client deleted it"
+        );
+        assert_eq!(echoes.origin(Instant::now(), &key, Some(&version(3))), Origin::Bridge);
         assert!(echoes.keys.is_empty());
         // Their notifications were not reported.
         for number in 4..7 {
-            echoes.begin(&key, "s/1");
-            echoes.end(&key, Some(Write::Set(version(number))));
+            echoes.begin(Instant::now(), &key, "s/1");
+            echoes.end(Instant::now(), &key, Some(Write::Set(version(number))));
         }
-        assert_eq!(echoes.origin(&key, Some(&version(9))), Origin::Other);
+        assert_eq!(echoes.origin(Instant::now(), &key, Some(&version(9))), Origin::Other);
         assert!(echoes.keys.is_empty());
     }
 
@@ -211,13 +238,13 @@ mod tests {
         for (key, topic) in [("state/1", "s/2"), ("state/1", "x/1"), ("other/1", "s/1"), ("k", "k")]
         {
             let key = Bytes::from(key);
-            echoes.begin(&key, topic);
-            assert_eq!(echoes.origin(&key, Some(&version(1))), Origin::Other);
-            echoes.end(&key, Some(Write::Set(version(1))));
-            assert_eq!(echoes.origin(&key, Some(&version(1))), Origin::Other);
+            echoes.begin(Instant::now(), &key, topic);
+            assert_eq!(echoes.origin(Instant::now(), &key, Some(&version(1))), Origin::Other);
+            echoes.end(Instant::now(), &key, Some(Write::Set(version(1))));
+            assert_eq!(echoes.origin(Instant::now(), &key, Some(&version(1))), Origin::Other);
         }
         let mut alone = Echoes::new(None);
-        alone.begin(&Bytes::from_static(b"state/1"), "s/1");
+        alone.begin(Instant::now(), &Bytes::from_static(b"state/1"), "s/1");
         assert!(alone.keys.is_empty() && echoes.keys.is_empty());
     }
 
@@ -226,19 +253,40 @@ mod tests {
         let mut echoes = new_echoes();
         for number in 0..KEYS_MAX + 10 {
             let key = Bytes::from(format!("state/{number}"));
-            echoes.begin(&key, &format!("s/{number}"));
-            echoes.end(&key, Some(Write::Deleted));
+            echoes.begin(Instant::now(), &key, &format!("s/{number}"));
+            echoes.end(Instant::now(), &key, Some(Write::Deleted));
         }
         let key = Bytes::from_static(b"state/1");
         for number in 0..2 * WRITES_MAX {
-            echoes.begin(&key, "s/1");
-            echoes.end(&key, Some(Write::Set(version(number as u64))));
+            echoes.begin(Instant::now(), &key, "s/1");
+            echoes.end(Instant::now(), &key, Some(Write::Set(version(number as u64))));
         }
         assert_eq!((echoes.keys.len(), echoes.keys[&key].writes.len()), (KEYS_MAX, WRITES_MAX));
         // A write without an effect leaves nothing.
         let mut empty = new_echoes();
-        empty.begin(&key, "s/1");
-        empty.end(&key, None);
+        empty.begin(Instant::now(), &key, "s/1");
+        empty.end(Instant::now(), &key, None);
         assert!(empty.keys.is_empty());
+    }
+
+    #[test]
+    fn write_without_notification_is_forgotten_after_some_time() {
+        let (mut echoes, key, start) =
+            (new_echoes(), Bytes::from_static(b"state/1"), Instant::now());
+        for write in [Write::Set(version(1)), Write::Deleted] {
+            echoes.begin(start, &key, "s/1");
+            echoes.end(start, &key, Some(write));
+        }
+        let late = start + EXPECTED_FOR + Duration::from_millis(1);
+        assert_eq!(echoes.origin(late, &key, Some(&version(2))), Origin::Other);
+        assert_eq!(echoes.origin(late, &key, None), Origin::Other, "another client deleted it");
+        assert!(echoes.keys.is_empty());
+        for number in 0..KEYS_MAX {
+            let key = Bytes::from(format!("state/x{number}"));
+            echoes.begin(start, &key, &format!("s/x{number}"));
+            echoes.end(start, &key, Some(Write::Deleted));
+        }
+        echoes.begin(late, &key, "s/1");
+        assert_eq!(echoes.keys.len(), 1, "a full table forgets such writes");
     }
 }

@@ -18,7 +18,7 @@ use super::reconnection::Reconnection;
 use super::template::Template;
 use super::{Ended, MARK, is_reserved};
 use crate::args::Bridge;
-use crate::data::requests;
+use crate::data::requests::{self, ATTEMPTS_MAX};
 use crate::escape::one_line;
 use crate::failure::Failure;
 use crate::keys::READING_MAX;
@@ -47,6 +47,8 @@ struct Change {
     key: Bytes,
     /// `None` deletes the key.
     value: Option<Bytes>,
+    /// Refusals so far.
+    refusals: u32,
 }
 
 /// The direction from topics to keys.
@@ -250,7 +252,7 @@ impl Inbound {
             (false, None) => Some(payload.clone()),
             (false, Some(pointer)) => Some(part(payload, pointer)?),
         };
-        Ok(Change { number, topic: topic.to_owned(), key: key.into(), value })
+        Ok(Change { number, topic: topic.to_owned(), key: key.into(), value, refusals: 0 })
     }
 
     fn start_write(&mut self) {
@@ -288,7 +290,7 @@ impl Inbound {
 
     fn settle(
         &mut self,
-        (change, result): (Change, Result<Option<Write>, Error>),
+        (mut change, result): (Change, Result<Option<Write>, Error>),
     ) -> Result<(), Failure> {
         let write = match result {
             Ok(write) => {
@@ -297,6 +299,13 @@ impl Inbound {
                     None => self.deleted += 1,
                 }
                 write
+            }
+            Err(error) if requests::may_pass(&error) && change.refusals + 1 < ATTEMPTS_MAX => {
+                change.refusals += 1;
+                let failure = requests::key_failure(&change.key, error);
+                self.notices.print("again", format_args!("{failure}; trying again"));
+                self.write(change, RETRY);
+                return Ok(());
             }
             Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => {
                 self.refused += 1;

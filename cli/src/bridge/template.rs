@@ -170,14 +170,24 @@ impl Template {
     pub(super) fn fill_bytes(&self, key: &[u8]) -> Result<String, &'static str> {
         let key = str::from_utf8(key).map_err(|_| "it is not text")?;
         let topic = self.fill(key)?;
-        if topic.contains(['+', '#', '\0']) {
-            return Err("its topic would contain +, # or NUL");
+        if topic.contains(['+', '#']) {
+            return Err("its topic would contain + or #");
+        }
+        // Brokers may close the connection that publishes such a topic (MQTT 5, section 1.5.4).
+        if topic.chars().any(|char| char.is_control() || is_noncharacter(char)) {
+            return Err("its topic would contain a control character or a non-character");
         }
         if is_reserved(&topic) || topic.starts_with('$') {
             return Err("its topic would belong to the store or the broker");
         }
         Ok(topic)
     }
+}
+
+/// Returns whether Unicode reserves the code point for internal use.
+const fn is_noncharacter(char: char) -> bool {
+    let code = char as u32;
+    matches!(code, 0xfdd0..=0xfdef) || code & 0xfffe == 0xfffe
 }
 
 #[cfg(test)]
@@ -210,8 +220,8 @@ mod tests {
             ("{1}", "k", Ok("k")),
             ("{2}", "k", Err("it has too few levels for --publish")),
             ("{2}", "k/", Err("its topic is empty")),
-            ("{key}", "a/#", Err("its topic would contain +, # or NUL")),
-            ("a/{2}", "a/+", Err("its topic would contain +, # or NUL")),
+            ("{key}", "a/#", Err("its topic would contain + or #")),
+            ("a/{2}", "a/+", Err("its topic would contain + or #")),
             ("{key}", "$SYS/x", Err("its topic would belong to the store or the broker")),
             ("{key}", "clients/x", Err("its topic would belong to the store or the broker")),
             ("{1}/x", "statestore", Err("its topic would belong to the store or the broker")),

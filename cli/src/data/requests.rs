@@ -142,6 +142,16 @@ async fn settle(writes: &mut Writes) -> Result<u64, Failure> {
     }
 }
 
+/// Attempts to repeat a write that is refused for a reason that may pass.
+pub(crate) const ATTEMPTS_MAX: u32 = 60;
+
+/// Returns whether the store may accept the same write later: when clocks agree, or when it has
+/// space.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    let Error::Refused { error: ServiceError::Known(refusal), .. } = error else { return false };
+    matches!(refusal, Refusal::TimestampSkew | Refusal::FencingTokenSkew | Refusal::QuotaExceeded)
+}
+
 /// The error of one key; others may succeed.
 pub(crate) fn key_failure(key: &[u8], error: Error) -> Failure {
     let is_fenced = matches!(

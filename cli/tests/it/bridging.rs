@@ -12,6 +12,7 @@ in_each_mode!(
     messages_set_keys,
     skipped_and_refused_messages_are_counted,
     each_kind_of_skipped_message_is_reported,
+    refusal_that_passes_is_repeated,
     bridge_continues_after_a_restart_of_the_broker,
     changes_of_keys_are_published,
     retained_messages_follow_their_keys,
@@ -45,7 +46,7 @@ fn messages_set_keys(mode: Mode) {
 }
 
 fn skipped_and_refused_messages_are_counted(mode: Mode) {
-    let Some(here) = mode.start(&["--max-keys", "4"]) else { return };
+    let Some(here) = mode.start(&[]) else { return };
     let options =
         ["--topic", "data/#", "--key", "{2}", "--value", "/t/0", "--expires", "3s", "--count", "6"];
     let running = bridge(&here, &options);
@@ -59,9 +60,8 @@ fn skipped_and_refused_messages_are_counted(mode: Mode) {
     sender.publish("data", false, r#"{"t": [1]}"#);
     here.wait_for_value("a", 1, "");
     here.wait_for_value("b", 1, "");
-    for key in ["w", "x", "y", "z"] {
-        here.run(&["set", key, "v"]).version();
-    }
+    let token = here.run(&["set", "w", "v"]).version();
+    here.run(&["set", "c", "v", "--fencing-token", &token]).version();
     sender.publish("data/c", false, r#"{"t": [1]}"#);
     let ended = running.end();
     ended.is(2, "set 2, deleted 0, skipped 3, refused 1\n");
@@ -118,6 +118,18 @@ fn each_kind_of_skipped_message_is_reported(mode: Mode) {
     }
 }
 
+fn refusal_that_passes_is_repeated(mode: Mode) {
+    let Some(here) = mode.start(&["--max-keys", "1"]) else { return };
+    here.run(&["set", "other", "v"]).version();
+    let running = bridge(&here, &["--topic", "s/+", "--key", "{2}", "--count", "1"]);
+    here.raw("sender").publish("s/a", false, "1");
+    let notice = running.complaint();
+    assert!(notice.contains("the key a") && notice.ends_with("; trying again"), "{notice}");
+    here.run(&["del", "other"]).is(0, "");
+    running.end().is(0, "set 1, deleted 0, skipped 0, refused 0\n");
+    here.run(&["get", "a"]).is(0, "1");
+}
+
 fn changes_of_keys_are_published(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     here.run(&["set", "state/1", "present"]).version();
@@ -170,14 +182,14 @@ fn retained_messages_follow_their_keys(mode: Mode) {
 
 fn keys_without_a_topic_are_skipped(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
-    for key in ["s/ok", "s/a+b", "s"] {
+    for key in ["s/a\u{1}b", "s/a\u{fdd0}", "s/ok", "s/a+b", "s"] {
         here.run(&["set", key, "v"]).version();
     }
     let mut raw = here.raw("subscriber");
     raw.subscribe("out/#");
-    let options = ["bridge", "--keys", "s*", "--publish", "out/{2}", "--count", "3"];
+    let options = ["bridge", "--keys", "s*", "--publish", "out/{2}", "--count", "5"];
     let ended = here.spawn(&options).end();
-    ended.is(0, "published 1, skipped 2, refused 0\n");
+    ended.is(0, "published 1, skipped 4, refused 0\n");
     assert_eq!(published(&mut raw), pair("out/ok", "v"));
     for line in ["the key s/a+b skipped: its topic would contain", "the key s skipped: it has too"]
     {

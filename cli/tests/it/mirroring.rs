@@ -4,13 +4,15 @@ use statestore_proto::hlc::{Hlc, NodeId};
 use statestore_proto::time::UnixTime;
 use statestore_testkit::wire::raw::unix_ms;
 
-use crate::deployment::{Deployment, Mode, in_each_mode};
+use crate::deployment::{Deployment, Mode, in_each_mode, test_name};
+use crate::embedded_broker::Scratch;
 use crate::process::{Running, run, statestore};
 
 in_each_mode!(
     keys_and_changes_are_mirrored,
     mirror_continues_after_a_restart_of_the_target,
     target_that_restarted_empty_gets_all_keys_again,
+    deletion_during_a_restart_of_the_target_is_copied,
     too_many_keys_are_refused_before_the_first_copy,
     older_copy_never_replaces_a_newer_one,
     refusal_that_passes_is_repeated,
@@ -87,6 +89,28 @@ fn target_that_restarted_empty_gets_all_keys_again(mode: Mode) {
     // Changes are mirrored as before.
     from.run(&["set", "rooms/1", "3"]).version();
     to.wait_for_value("rooms/1", 0, "3");
+    running.kill();
+}
+
+/// The mirror is paused, so that it receives the deletion and the restart at the same time.
+fn deletion_during_a_restart_of_the_target_is_copied(mode: Mode) {
+    let Some(from) = mode.start(&[]) else { return };
+    let directory = Scratch::new(&format!("{}-data", test_name()));
+    let Some(mut to) = mode.start(&["--data-dir", directory.path(), "--durable", "all"]) else {
+        return;
+    };
+    from.run(&["set", "rooms/1", "1"]).version();
+    from.run(&["set", "rooms/2", "2"]).version();
+    let running = mirror(&from, &to, &[]);
+    assert!(running.line().starts_with("live: "));
+    to.wait_for_value("rooms/1", 0, "1");
+    running.signal("-STOP");
+    from.run(&["del", "rooms/1"]).is(0, "");
+    to.kill_store();
+    to.start_store();
+    running.signal("-CONT");
+    to.wait_for_value("rooms/1", 1, "");
+    to.wait_for_value("rooms/2", 0, "2");
     running.kill();
 }
 

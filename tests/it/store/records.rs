@@ -277,6 +277,13 @@ fn repeated_texts_have_one_encoding() {
     }
     assert_eq!(read(&[2, 5, reference, 1, b'k']), Err(RecordsError::Damaged), "an empty slot");
 
+    for (bytes, is_repeated) in [(255, true), (256, false)] {
+        let record = unwatched(&"c".repeat(bytes));
+        let twice = encode_records([&record, &record]);
+        assert_eq!(twice.len() < 2 * bytes, is_repeated, "{bytes}");
+        assert_eq!(decode_records(&twice), Ok(vec![record.clone(), record]));
+    }
+
     // Flags: 1 with a timestamp, 4 without since it is the version of the record before.
     let removed = [2, 2, 1, b'k', 9, 0, 2, b's'];
     let node = encode_records([

@@ -43,7 +43,7 @@ const PROXY_AUTHENTICATION_REQUIRED: u16 = 407;
 ///
 /// # Errors
 /// [`LinkError`] of kind [`Unreachable`](Kind::Unreachable), or of kind [`Proxy`](Kind::Proxy) if
-/// the proxy refuses the connection or its response is invalid.
+/// the proxy cannot be reached, refuses the connection, or its response is invalid.
 pub async fn open_tcp(address: &Address, proxy: Option<&Proxy>) -> Result<TcpStream, LinkError> {
     let Some(proxy) = proxy else {
         return connect(address).await.map_err(|error| LinkError::io(Kind::Unreachable, error));
@@ -52,14 +52,14 @@ pub async fn open_tcp(address: &Address, proxy: Option<&Proxy>) -> Result<TcpStr
     let mut stream = connect(&proxy.address).await.map_err(|error| {
         let error = LinkError::io(Kind::Unreachable, error);
         let text = format!("cannot connect to the proxy {proxy}: {error}");
-        error.with_diagnosis(Kind::Unreachable, text)
+        error.with_diagnosis(Kind::Proxy, text)
     })?;
     let tunnel = async {
         stream.write_all(request.as_bytes()).await?;
-        read_head(&mut stream).await
+        read_response(&mut stream).await
     };
-    let head = tunnel.await.map_err(|error| failed(proxy, error))?;
-    check_response(&head, proxy)?;
+    let response = tunnel.await.map_err(|error| failed(proxy, error))?;
+    check_response(&response, proxy)?;
     Ok(stream)
 }
 
@@ -97,36 +97,56 @@ fn failed(proxy: &Proxy, error: io::Error) -> LinkError {
     LinkError::new(Kind::Proxy, text).with_source(error)
 }
 
-/// Reads up to the end of the head, and what arrived with it.
-async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
-    let mut head = Vec::with_capacity(512);
+/// A response of a proxy.
+struct Response {
+    head: Vec<u8>,
+    /// Set if more bytes than the head have arrived.
+    has_more: bool,
+}
+
+/// Reads up to the end of the head. Skips the interim responses before it (RFC 9110, section 15.2).
+/// All heads together have at most [`HEAD_BYTES_MAX`] bytes.
+async fn read_response(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Response> {
+    let mut received = Vec::with_capacity(512);
+    let (mut start, mut searched) = (0, 0);
     loop {
-        let spare = HEAD_BYTES_MAX - head.len();
+        let rest = received.get(searched..).unwrap_or_default();
+        if let Some(at) = rest.windows(HEAD_END.len()).position(|window| window == HEAD_END) {
+            let end = searched + at + HEAD_END.len();
+            let head = received.get(start..end).unwrap_or_default();
+            if !is_interim(head) {
+                return Ok(Response { head: head.to_vec(), has_more: end < received.len() });
+            }
+            (start, searched) = (end, end);
+            continue;
+        }
+        // The end may be split between two reads.
+        searched = searched.max(received.len().saturating_sub(HEAD_END.len() - 1));
+        let spare = HEAD_BYTES_MAX - received.len();
         if spare == 0 {
             let text = format!("its response has no end within {HEAD_BYTES_MAX} bytes");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
-        // The end may be split between two reads.
-        let unsearched = head.len().saturating_sub(HEAD_END.len() - 1);
         let limit = u64::try_from(spare).unwrap_or(u64::MAX);
-        if (&mut *stream).take(limit).read_buf(&mut head).await? == 0 {
+        if (&mut *stream).take(limit).read_buf(&mut received).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let rest = head.get(unsearched..).unwrap_or_default();
-        if rest.windows(HEAD_END.len()).any(|window| window == HEAD_END) {
-            return Ok(head);
         }
     }
 }
 
+/// Returns whether another response follows. 101 is final: the client did not request another protocol.
+fn is_interim(head: &[u8]) -> bool {
+    status(head).is_some_and(|(status, _)| (100..200).contains(&status) && status != 101)
+}
+
 /// Returns an error unless the response opens the tunnel.
-fn check_response(response: &[u8], proxy: &Proxy) -> Result<(), LinkError> {
-    let Some((status, reason)) = status(response) else {
+fn check_response(response: &Response, proxy: &Proxy) -> Result<(), LinkError> {
+    let Some((status, reason)) = status(&response.head) else {
         let text = format!("the response of the proxy {proxy} is not HTTP/1.1");
         return Err(LinkError::new(Kind::Proxy, text));
     };
     match status {
-        200..=299 if response.ends_with(HEAD_END) => Ok(()),
+        200..=299 if !response.has_more => Ok(()),
         // In every protocol below MQTT, the client sends first.
         200..=299 => {
             let text = format!("the proxy {proxy} sent data before the client did");
@@ -191,23 +211,27 @@ mod tests {
         }
     }
 
-    #[test]
-    fn only_a_successful_status_without_further_data_opens_the_tunnel() {
-        let check = |response: &[u8]| {
-            check_response(response, &proxy()).map_err(|error| (error.to_string(), error))
+    #[tokio::test]
+    async fn only_a_successful_status_without_further_data_opens_the_tunnel() {
+        let check = async |mut bytes: &[u8]| {
+            let response = read_response(&mut bytes).await.expect("a head");
+            check_response(&response, &proxy()).map_err(|error| (error.to_string(), error))
         };
         for response in [
             &b"HTTP/1.1 200 Connection established\r\n\r\n"[..],
             b"HTTP/1.0 200\r\nVia: x\r\n\r\n",
             b"HTTP/1.1 204 \r\nContent-Length: 5\r\n\r\n",
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nA: b\r\n\r\nHTTP/1.1 200\r\n\r\n",
         ] {
-            assert!(check(response).is_ok(), "{}", response.escape_ascii());
+            assert!(check(response).await.is_ok(), "{}", response.escape_ascii());
         }
         for (response, text) in [
             (&b"HTTP/1.1 403 Forbidden\r\n\r\n"[..], "refused the connection: 403 Forbidden"),
             (b"HTTP/1.1 502 x\x1b[31m\r\n\r\npage", "refused the connection: 502 x\\u{1b}[31m"),
-            (b"HTTP/1.1 100 Continue\r\n\r\n", "refused the connection: 100 Continue"),
+            (b"HTTP/1.1 101 Switching\r\n\r\n", "refused the connection: 101 Switching"),
+            (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 403 No\r\n\r\n", "connection: 403 No"),
             (b"HTTP/1.1 200 OK\r\n\r\n\x20\x03", "sent data before the client did"),
+            (b"HTTP/1.1 200 OK\r\n\r\nx\r\n\r\n", "sent data before the client did"),
             (b"HTTP/2 200 OK\r\n\r\n", "is not HTTP/1.1"),
             (b"HTTP/1.1 2000\r\n\r\n", "is not HTTP/1.1"),
             (b"HTTP/1.1 +20\r\n\r\n", "is not HTTP/1.1"),
@@ -215,11 +239,11 @@ mod tests {
             (b"SSH-2.0-OpenSSH\r\n\r\n", "is not HTTP/1.1"),
             (b"\r\n\r\n", "is not HTTP/1.1"),
         ] {
-            let (found, error) = check(response).expect_err(text);
+            let (found, error) = check(response).await.expect_err(text);
             assert!(found.ends_with(text), "{found}");
             assert!(error.is_transient() && error.kind() == Kind::Proxy, "{error:?}");
         }
-        let (text, error) = check(b"HTTP/1.1 407 \r\n\r\n").expect_err("no login");
+        let (text, error) = check(b"HTTP/1.1 407 \r\n\r\n").await.expect_err("no login");
         assert_eq!(
             text,
             "the proxy http://proxy:3128 refused the connection: 407; check the user name and the \
@@ -227,7 +251,7 @@ mod tests {
         );
         assert!(!error.is_transient(), "{error:?}");
         let long = format!("HTTP/1.1 500 {}\r\n\r\n", "x".repeat(8_000));
-        assert!(check(long.as_bytes()).expect_err("long").0.len() < 200);
+        assert!(check(long.as_bytes()).await.expect_err("long").0.len() < 200);
     }
 
     #[tokio::test]
@@ -236,13 +260,18 @@ mod tests {
         for split in 0..response.len() {
             let (first, second) = response.split_at(split);
             let mut stream = first.chain(second);
-            assert_eq!(read_head(&mut stream).await.expect("a head"), response);
-            let end = read_head(&mut &*first).await.expect_err("an incomplete head");
+            assert_eq!(read_response(&mut stream).await.expect("a head").head, response);
+            let end =
+                read_response(&mut &*first).await.map(|_| ()).expect_err("an incomplete head");
             assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
         }
-        let endless = read_head(&mut tokio::io::repeat(b'x')).await.expect_err("no end");
-        assert_eq!(endless.kind(), io::ErrorKind::InvalidData);
+        let interim = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(HEAD_BYTES_MAX);
+        let error = async |mut stream: &mut (dyn AsyncRead + Unpin)| {
+            read_response(&mut stream).await.map(|_| ()).expect_err("no end").kind()
+        };
+        assert_eq!(error(&mut tokio::io::repeat(b'x')).await, io::ErrorKind::InvalidData);
+        assert_eq!(error(&mut &*interim).await, io::ErrorKind::InvalidData);
         let longest = [&[b'x'; HEAD_BYTES_MAX - 4], HEAD_END].concat();
-        assert_eq!(read_head(&mut &*longest).await.expect("a head").len(), HEAD_BYTES_MAX);
+        assert_eq!(read_response(&mut &*longest).await.expect("a head").head.len(), HEAD_BYTES_MAX);
     }
 }

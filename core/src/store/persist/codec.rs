@@ -6,7 +6,7 @@
 //!
 //! A record is a tag, flags for some tags, and its fields in order. Numbers are unsigned LEB128 in
 //! as few bytes as possible, and bytes follow their length. A text follows twice its length. If the
-//! [slot](Texts) of the text already contains it, twice the number of the slot plus one replaces
+//! [slot](Texts) of a text of at most 255 bytes already contains it, twice the number of the slot plus one replaces
 //! length and text. A response to a write has the version of the write as its timestamp, which is
 //! then left out. So a batch contains each client id, topic and node id once.
 //!
@@ -98,7 +98,8 @@ pub fn encode_records<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<
     out
 }
 
-/// Decodes records. Allocates memory in proportion to the bytes, after the checksum was verified.
+/// Decodes records. Allocates memory in proportion to the bytes, after the checksum was verified: a
+/// text that is repeated has at most 255 bytes.
 ///
 /// # Errors
 /// [`RecordsError`] when the bytes are not the output of [`encode_records`].

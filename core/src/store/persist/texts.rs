@@ -3,6 +3,10 @@
 /// Number of slots. A reference to a slot is one byte.
 const SLOTS: usize = 64;
 
+/// Longest text that is not repeated, in bytes. It bounds the memory that decoding allocates for a
+/// reference.
+const TEXT_BYTES_MAX: usize = 255;
+
 /// The latest text of each slot.
 ///
 /// The slot of a text is a hash of the text, so both directions take constant time for each text.
@@ -16,8 +20,12 @@ impl<'a> Texts<'a> {
         Self { slots: [None; SLOTS] }
     }
 
-    /// Stores a text in its slot. Returns the slot if it contained the text already.
+    /// Stores a text in its slot, unless it is too long. Returns the slot if it contained the text
+    /// already.
     pub(super) fn insert(&mut self, text: &'a str) -> Option<usize> {
+        if text.len() > TEXT_BYTES_MAX {
+            return None;
+        }
         let number = slot_of(text);
         let slot = self.slots.get_mut(number)?;
         (slot.replace(text) == Some(text)).then_some(number)

@@ -245,7 +245,7 @@ async fn proxy_that_does_not_listen_is_named() {
     let store = connect(Options::new("c1", "broker.invalid", 1).proxy(proxy)).expect("an id");
     let status = timely(store.status().changed()).await.expect("the handle continues");
     let error = status.link_error().expect("a reason");
-    assert_eq!(error.kind(), LinkErrorKind::Unreachable);
+    assert_eq!(error.kind(), LinkErrorKind::Proxy);
     let expected = format!("cannot connect to the proxy http://{address}: connection refused");
     assert!(error.to_string().starts_with(&expected), "{error}");
 }

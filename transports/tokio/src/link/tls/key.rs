@@ -17,12 +17,12 @@ use super::TlsError;
 use crate::link::options::Tls;
 
 /// Most iterations of PBKDF2: about three times as many as OWASP recommends for SHA-256. They take
-/// about a second.
+/// a few seconds at most.
 #[cfg(feature = "encrypted-keys")]
 const PBKDF2_ITERATIONS_MAX: u32 = 2_000_000;
 
 /// Largest product of the parameters N, r and p of scrypt: that of the parameters that OWASP
-/// recommends. They take 128 MiB of memory and less than a second.
+/// recommends. They take 128 MiB of memory and a few seconds at most.
 #[cfg(feature = "encrypted-keys")]
 const SCRYPT_COST_MAX: u64 = 1 << 20;
 
