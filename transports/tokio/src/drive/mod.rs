@@ -227,7 +227,7 @@ impl<T: Task, L: Link> Driver<T, L> {
 }
 
 /// Handles an event of the link, and further events that are ready now. These events together cause
-/// one update of the statistics and one batch for the journal.
+/// one batch for the journal.
 async fn handle_events<T: Task, L: Link>(
     task: &mut T,
     link: &mut L,
@@ -237,6 +237,7 @@ async fn handle_events<T: Task, L: Link>(
 ) -> Result<(), LinkError> {
     handle_event(task, clock, first?);
     for _ in 1..EVENTS_PER_TURN {
+        task.publish_stats();
         send_ready(task, link, refused);
         match poll_once(link.next_event(task.machine().can_receive())).await {
             Some(event) => {

@@ -46,6 +46,10 @@ pub(crate) trait Task: Send + 'static {
     /// Returns whether the task can accept another command; otherwise commands stay in the queue.
     fn can_accept_command(&self) -> bool;
 
+    /// Publishes the statistics before a packet is sent, so that they contain the effects of each
+    /// request that has a response.
+    fn publish_stats(&mut self) {}
+
     /// Handles a packet that the link has accepted. For a response of a store, `_answers` is the
     /// number of the request.
     fn handle_sent(&mut self, _answers: Option<u64>) {}

@@ -41,7 +41,7 @@ pub struct StoreStats {
 pub struct StatsHandle(pub(crate) Arc<Mutex<StoreStats>>);
 
 impl StatsHandle {
-    /// Statistics of the store, as of the last turn of its drive loop.
+    /// Statistics of the store. They contain the effects of all requests that it has responded to.
     #[must_use]
     pub fn current(&self) -> StoreStats {
         *lock_mutex(&self.0)

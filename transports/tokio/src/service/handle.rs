@@ -275,7 +275,7 @@ impl StoreService {
         self.status.clone()
     }
 
-    /// Statistics of the store, as of the last turn of its drive loop.
+    /// Statistics of the store. They contain the effects of all requests that it has responded to.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         *lock_mutex(&self.stats)

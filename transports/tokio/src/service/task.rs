@@ -77,17 +77,13 @@ impl StoreTask {
         self
     }
 
-    /// Publishes the current statistics.
-    fn publish_stats(&self) {
-        let stats = &mut *lock_mutex(&self.stats);
+    fn update_stats(&self, stats: &mut StoreStats) {
         stats.keys = self.store.store().len();
         stats.bytes = self.store.store().bytes();
         stats.registrations = self.store.store().registrations();
         stats.silenced_registrations = self.store.store().silenced_registrations();
         stats.counters = *self.store.store().counters();
         self.update_waiting(stats);
-        #[cfg(feature = "metrics")]
-        crate::metrics::recorder::set_plain(stats);
     }
 
     fn update_waiting(&self, stats: &mut StoreStats) {
@@ -287,6 +283,12 @@ impl Task for StoreTask {
         true
     }
 
+    fn publish_stats(&mut self) {
+        if self.are_stats_outdated {
+            self.update_stats(&mut lock_mutex(&self.stats));
+        }
+    }
+
     fn handle_sent(&mut self, answers: Option<u64>) {
         let Some(since) = answers.and_then(|number| self.unanswered.remove(&number)) else {
             return;
@@ -313,6 +315,9 @@ impl Task for StoreTask {
         if !core::mem::take(&mut self.are_stats_outdated) {
             return;
         }
-        self.publish_stats();
+        let stats = &mut *lock_mutex(&self.stats);
+        self.update_stats(stats);
+        #[cfg(feature = "metrics")]
+        crate::metrics::recorder::set_plain(stats);
     }
 }

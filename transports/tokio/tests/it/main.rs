@@ -15,6 +15,7 @@ mod replaced;
 mod requests;
 mod seed;
 mod slow;
+mod stats;
 mod typed;
 mod update;
 mod watchers;
