@@ -217,6 +217,9 @@ pub struct Config {
     pub authentication_method: Option<String>,
     /// Prefix of assigned client ids. A number follows. Each broker should have its own prefix.
     pub assigned_prefix: String,
+    /// Secret key of the tables by client id and by topic: a random number. A client that knows it
+    /// can choose client ids and topics that take long to find. Default: 0.
+    pub hash_seed: u64,
 }
 
 impl Default for Config {
@@ -228,6 +231,7 @@ impl Default for Config {
             requires_login: false,
             authentication_method: None,
             assigned_prefix: "assigned-".into(),
+            hash_seed: 0,
         }
     }
 }

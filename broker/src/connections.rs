@@ -11,6 +11,7 @@ use crate::ids::ConnectionId;
 use crate::incidents::IncidentKind;
 use crate::memory::Memory;
 use crate::network::{is_loopback, network};
+use crate::table::Table;
 use statestore_mqtt::Reason;
 
 /// Returns the network whose connections are limited, if they are.
@@ -22,7 +23,7 @@ fn counted_network(connection: &Connection) -> Option<IpAddr> {
 /// separate limits, so that connections without a login cannot keep out clients with one.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    connections: BTreeMap<ConnectionId, Connection>,
+    connections: Table<ConnectionId, Connection>,
     /// Pending connections by network, oldest first.
     pending: BTreeMap<Option<IpAddr>, BTreeSet<ConnectionId>>,
     pending_len: usize,
@@ -97,11 +98,13 @@ impl Connections {
         }
     }
 
-    /// Adds a pending connection.
-    pub(crate) fn insert(&mut self, id: ConnectionId, connection: Connection) {
-        self.pending.entry(connection.peer.map(network)).or_default().insert(id);
+    /// Adds a pending connection under a new number.
+    pub(crate) fn insert(&mut self, number: u64, connection: Connection) -> ConnectionId {
+        let network = connection.peer.map(network);
+        let id = self.connections.insert(number, connection);
+        self.pending.entry(network).or_default().insert(id);
         self.pending_len += 1;
-        self.connections.insert(id, connection);
+        id
     }
 
     /// Marks the client of a pending connection as accepted.
@@ -121,7 +124,7 @@ impl Connections {
 
     /// Removes a connection from the pending ones. Returns whether it was one.
     fn remove_pending(&mut self, id: ConnectionId) -> bool {
-        let Some(connection) = self.connections.get(&id) else { return false };
+        let Some(connection) = self.connections.get(id) else { return false };
         let network = connection.peer.map(network);
         let Some(ids) = self.pending.get_mut(&network) else { return false };
         if !ids.remove(&id) {
@@ -137,7 +140,7 @@ impl Connections {
     /// Removes a closed connection, and frees its memory. Returns whether it existed.
     pub(crate) fn remove(&mut self, memory: &mut Memory, id: ConnectionId) -> bool {
         let was_pending = self.remove_pending(id);
-        let Some(mut connection) = self.connections.remove(&id) else { return false };
+        let Some(mut connection) = self.connections.remove(id) else { return false };
         connection.clear(memory);
         if let Some(network) = counted_network(&connection).filter(|_| !was_pending) {
             let count = self.accepted_by_network.get_mut(&network);
@@ -153,11 +156,11 @@ impl Connections {
     }
 
     pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection> {
-        self.connections.get(&id)
+        self.connections.get(id)
     }
 
     pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
-        self.connections.get_mut(&id)
+        self.connections.get_mut(id)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -165,6 +168,6 @@ impl Connections {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
-        self.connections.iter().map(|(id, connection)| (*id, connection))
+        self.connections.iter()
     }
 }

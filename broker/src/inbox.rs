@@ -5,12 +5,13 @@
 //! disconnected gets a turn: its requests were acknowledged and must still be processed, but they
 //! must not delay connected clients.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::memory::{Memory, MemoryAccount};
 use crate::message::Message;
+use crate::names::{self, KeyedHash, NameMap};
 
 /// Bytes of a queue without its name, including the entries of its first items.
 const QUEUE_BYTES: usize = 256;
@@ -28,9 +29,9 @@ pub(crate) enum Item {
 }
 
 /// The queues for the host.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Inbox {
-    queues: BTreeMap<Arc<str>, Queue>,
+    queues: NameMap<Arc<str>, Queue>,
     /// Senders whose queue was empty before.
     fresh: VecDeque<Arc<str>>,
     /// Senders that had a turn and have more items.
@@ -57,6 +58,18 @@ struct Queue {
 }
 
 impl Inbox {
+    pub(crate) fn new(hash: KeyedHash) -> Self {
+        Self {
+            queues: hash.map(),
+            fresh: VecDeque::new(),
+            backlogged: VecDeque::new(),
+            departed: VecDeque::new(),
+            until_backlogged: 0,
+            until_departed: 0,
+            gone: 0,
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.fresh.is_empty() && self.backlogged.is_empty() && self.departed.is_empty()
     }
@@ -150,7 +163,7 @@ impl Inbox {
         if queue.items.is_empty() {
             debug_assert!(queue.account.bytes() == QUEUE_BYTES, "the account has drifted");
             queue.account.remove(memory, QUEUE_BYTES);
-            self.queues.remove(&sender);
+            names::remove(&mut self.queues, &sender);
         } else {
             let is_departed = queue.is_departed;
             self.requeue(Arc::clone(&sender), is_departed);
@@ -215,7 +228,7 @@ impl Inbox {
 
     /// Drops all items of a sender.
     pub(crate) fn remove_sender(&mut self, memory: &mut Memory, sender: &str) {
-        let Some(mut queue) = self.queues.remove(sender) else { return };
+        let Some(mut queue) = names::remove(&mut self.queues, sender) else { return };
         for turns in [&mut self.fresh, &mut self.backlogged, &mut self.departed] {
             turns.retain(|turn| &**turn != sender);
         }

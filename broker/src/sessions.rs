@@ -1,6 +1,6 @@
 //! All sessions, their client ids and their subscriptions.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -8,7 +8,9 @@ use crate::budget::Budget;
 use crate::ids::SessionId;
 use crate::memory::Memory;
 use crate::message::Message;
+use crate::names::{self, KeyedHash, NameMap};
 use crate::session::{Route, Session};
+use crate::table::Table;
 use crate::tree::{Availability, Match, Search, SubscriptionEntry, Tree};
 use statestore_mqtt::Qos;
 use statestore_mqtt::topic::Filter;
@@ -19,10 +21,9 @@ pub(crate) const REPLAYED_MAX: usize = 32;
 /// Capacity for subscribers that remains allocated. A message with more subscribers is rare.
 const MATCHES_CAPACITY: usize = 1_024;
 
-#[derive(Default)]
 pub(crate) struct Sessions {
-    sessions: BTreeMap<SessionId, Session>,
-    by_client: BTreeMap<Arc<str>, SessionId>,
+    sessions: Table<SessionId, Session>,
+    by_client: NameMap<Arc<str>, SessionId>,
     /// Subscriptions of all sessions.
     tree: Tree,
     /// Session of the host.
@@ -34,12 +35,23 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
+    pub(crate) fn new(hash: KeyedHash) -> Self {
+        Self {
+            sessions: Table::default(),
+            by_client: hash.map(),
+            tree: Tree::new(hash),
+            host: None,
+            replaying: VecDeque::new(),
+            matches: Vec::new(),
+        }
+    }
+
     pub(crate) fn get(&self, id: SessionId) -> Option<&Session> {
-        self.sessions.get(&id)
+        self.sessions.get(id)
     }
 
     pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
-        self.sessions.get_mut(&id)
+        self.sessions.get_mut(id)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -53,8 +65,7 @@ impl Sessions {
 
     /// Iterates over all sessions except that of the host.
     pub(crate) fn iter_clients(&self) -> impl Iterator<Item = (SessionId, &Session)> {
-        let clients = self.sessions.iter().filter(|(id, _)| !self.is_host(**id));
-        clients.map(|(id, session)| (*id, session))
+        self.sessions.iter().filter(|(id, _)| !self.is_host(*id))
     }
 
     /// Returns the id of the session with a client id.
@@ -64,7 +75,7 @@ impl Sessions {
 
     /// Returns the session with a client id.
     pub(crate) fn by_client(&self, client_id: &str) -> Option<&Session> {
-        self.by_client.get(client_id).and_then(|id| self.sessions.get(id))
+        self.by_client.get(client_id).and_then(|id| self.sessions.get(*id))
     }
 
     /// Returns the user of the session with a client id.
@@ -85,7 +96,7 @@ impl Sessions {
     }
 
     pub(crate) fn host_session(&self) -> Option<&Session> {
-        self.host.and_then(|host| self.sessions.get(&host))
+        self.host.and_then(|host| self.sessions.get(host))
     }
 
     /// Returns whether a client id belongs to the host.
@@ -93,14 +104,17 @@ impl Sessions {
         self.host_session().is_some_and(|host| *host.client_id == *client_id)
     }
 
-    pub(crate) fn insert(&mut self, id: SessionId, session: Session) {
-        self.by_client.insert(Arc::clone(&session.client_id), id);
-        self.sessions.insert(id, session);
+    /// Adds a session under a new number.
+    pub(crate) fn insert(&mut self, number: u64, session: Session) -> SessionId {
+        let client_id = Arc::clone(&session.client_id);
+        let id = self.sessions.insert(number, session);
+        self.by_client.insert(client_id, id);
+        id
     }
 
     /// Removes a session with its subscriptions, and frees its memory.
     pub(crate) fn remove(&mut self, memory: &mut Memory, budget: &mut Budget, id: SessionId) {
-        let Some(mut session) = self.sessions.remove(&id) else { return };
+        let Some(mut session) = self.sessions.remove(id) else { return };
         if self.is_host(id) {
             self.host = None;
         }
@@ -111,7 +125,7 @@ impl Sessions {
                 self.tree.remove(&filter, id);
             }
         }
-        self.by_client.remove(&session.client_id);
+        names::remove(&mut self.by_client, &session.client_id);
     }
 
     /// Adds or replaces the subscription of a session. `text` is the filter with its share name.
@@ -124,7 +138,7 @@ impl Sessions {
         filter: &Filter<'_>,
         subscription: SubscriptionEntry,
     ) -> Option<(&mut Session, bool)> {
-        let session = self.sessions.get_mut(&id)?;
+        let session = self.sessions.get_mut(id)?;
         let is_new = self.tree.insert(filter, Match { session: id, subscription });
         session.subscribe(memory, text);
         Some((session, is_new))
@@ -139,7 +153,7 @@ impl Sessions {
         text: &str,
         filter: &Filter<'_>,
     ) -> Option<bool> {
-        self.sessions.get_mut(&id)?.unsubscribe(memory, text);
+        self.sessions.get_mut(id)?.unsubscribe(memory, text);
         Some(self.tree.remove(filter, id))
     }
 
@@ -152,7 +166,7 @@ impl Sessions {
     ) -> Vec<Match> {
         let mut matches = core::mem::take(&mut self.matches);
         let (sessions, host) = (&self.sessions, self.host);
-        let availability = |id| match sessions.get(&id) {
+        let availability = |id| match sessions.get(id) {
             Some(_) if Some(id) == host => Availability::Now,
             Some(session) if !session.acl.may_receive(&session.client_id, message.topic()) => {
                 Availability::Never
@@ -186,7 +200,7 @@ impl Sessions {
                 && session.is_connected()
                 && session.queued_len() < REPLAYED_MAX
         };
-        if let Some(session) = self.sessions.get_mut(&id).filter(wants) {
+        if let Some(session) = self.sessions.get_mut(id).filter(wants) {
             session.is_replaying = true;
             self.replaying.push_back(id);
         }
@@ -200,7 +214,7 @@ impl Sessions {
     /// Returns the next session whose replay continues.
     pub(crate) fn next_replay(&mut self) -> Option<SessionId> {
         let id = self.replaying.pop_front()?;
-        if let Some(session) = self.sessions.get_mut(&id) {
+        if let Some(session) = self.sessions.get_mut(id) {
             session.is_replaying = false;
         }
         Some(id)
@@ -208,6 +222,6 @@ impl Sessions {
 
     /// Returns the route to the client of a session.
     pub(crate) fn route(&self, id: SessionId) -> Option<Route> {
-        self.sessions.get(&id).map(|session| session.route)
+        self.sessions.get(id).map(|session| session.route)
     }
 }

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::str::Split;
 
 use crate::ids::SessionId;
+use crate::names::{self, KeyedHash, NameMap};
 use statestore_mqtt::Qos;
 use statestore_mqtt::topic::Filter;
 
@@ -89,10 +90,10 @@ pub(crate) struct Search<'a> {
     pub(crate) work: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Node {
-    // Boxed, since a table node reserves space for eleven entries and most nodes have one.
-    children: BTreeMap<Box<str>, Box<Self>>,
+    // Boxed, since a table has unused space for further entries.
+    children: NameMap<Box<str>, Box<Self>>,
     plus: Option<Box<Self>>,
     /// Subscribers whose filter ends at this level.
     exact: SubscriberSet,
@@ -161,10 +162,14 @@ impl SubscriberSet {
 
 /// All subscriptions. The depth of recursion is limited by
 /// [`Limits::levels`](crate::Limits::levels).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tree(Node);
 
 impl Tree {
+    pub(crate) fn new(hash: KeyedHash) -> Self {
+        Self(Node::new(hash))
+    }
+
     /// Returns the maximum bytes of a subscription to this filter.
     pub(crate) fn cost(filter: &str) -> usize {
         2 * filter.len() + filter.split('/').count() * NODE_BYTES + END_BYTES
@@ -173,15 +178,19 @@ impl Tree {
     /// Adds or replaces a subscription. Returns whether it is new.
     pub(crate) fn insert(&mut self, filter: &Filter<'_>, new: Match) -> bool {
         let mut node = &mut self.0;
+        let hash = *node.children.hasher();
         for level in filter.filter.split('/') {
             node = match level {
                 "#" => return node.hash.insert(filter.share, new),
-                "+" => node.plus.get_or_insert_default(),
+                "+" => node.plus.get_or_insert_with(|| Box::new(Node::new(hash))),
                 _ if node.children.contains_key(level) => {
                     let Some(next) = node.children.get_mut(level) else { return false };
                     next
                 }
-                _ => node.children.entry(level.into()).or_default(),
+                _ => {
+                    let child = node.children.entry(level.into());
+                    child.or_insert_with(|| Box::new(Node::new(hash)))
+                }
             };
         }
         node.exact.insert(filter.share, new)
@@ -199,6 +208,15 @@ impl Tree {
 }
 
 impl Node {
+    fn new(hash: KeyedHash) -> Self {
+        Self {
+            children: hash.map(),
+            plus: None,
+            exact: SubscriberSet::default(),
+            hash: SubscriberSet::default(),
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.children.is_empty()
             && self.plus.is_none()
@@ -227,7 +245,7 @@ impl Node {
                 let Some(next) = self.children.get_mut(level) else { return false };
                 let removed = next.remove(levels, share, session);
                 if next.is_empty() {
-                    self.children.remove(level);
+                    names::remove(&mut self.children, level);
                 }
                 removed
             }

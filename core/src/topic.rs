@@ -204,10 +204,17 @@ impl<'a> NotificationTopic<'a> {
     }
 }
 
+impl NotificationTopic<'_> {
+    /// Writes the topic without the cost of a formatter.
+    pub(crate) fn write_to(&self, to: &mut impl fmt::Write) -> fmt::Result {
+        write_notify(to, self.client_id)?;
+        write_base16(to, self.key)
+    }
+}
+
 impl fmt::Display for NotificationTopic<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_notify(f, self.client_id)?;
-        write_base16(f, self.key)
+        self.write_to(f)
     }
 }
 
@@ -352,21 +359,24 @@ impl fmt::Debug for ParsedNotificationTopic<'_> {
 }
 
 /// Writes a notification topic up to its key.
-fn write_notify(f: &mut fmt::Formatter<'_>, client_id: &str) -> fmt::Result {
-    f.write_str(RESERVED)?;
-    f.write_str("/")?;
-    write_base16(f, client_id.as_bytes())?;
-    f.write_str(NOTIFY)
+fn write_notify(to: &mut impl fmt::Write, client_id: &str) -> fmt::Result {
+    to.write_str(RESERVED)?;
+    to.write_str("/")?;
+    write_base16(to, client_id.as_bytes())?;
+    to.write_str(NOTIFY)
 }
 
 /// Writes upper-case Base16, in chunks that fit in a small buffer on the stack.
-fn write_base16(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
-    let mut digits = [0; 64];
-    for chunk in bytes.chunks(digits.len() / 2) {
-        let Some(text) = digits.get_mut(..2 * chunk.len()) else { return Err(fmt::Error) };
-        hex::encode_to_slice(chunk, text).map_err(|_| fmt::Error)?;
-        text.make_ascii_uppercase();
-        f.write_str(core::str::from_utf8(text).map_err(|_| fmt::Error)?)?;
+fn write_base16(to: &mut impl fmt::Write, bytes: &[u8]) -> fmt::Result {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let digit = |value: u8| DIGITS[usize::from(value & 0xF)];
+    let mut digits = [[0; 2]; 32];
+    for chunk in bytes.chunks(digits.len()) {
+        for (pair, byte) in digits.iter_mut().zip(chunk) {
+            *pair = [digit(byte >> 4), digit(*byte)];
+        }
+        let text = digits.get(..chunk.len()).unwrap_or(&digits).as_flattened();
+        to.write_str(core::str::from_utf8(text).map_err(|_| fmt::Error)?)?;
     }
     Ok(())
 }

@@ -292,12 +292,11 @@ impl Broker {
         if let Some(before) = self.sessions.find(client_id) {
             return (before, true);
         }
-        let id = SessionId(self.next_number());
+        let number = self.next_number();
         let acl = Arc::clone(&self.config.acl);
         let owner = Arc::clone(owner);
         let session = Session::new(Arc::clone(client_id), owner, acl, &mut self.memory);
-        self.sessions.insert(id, session);
-        (id, false)
+        (self.sessions.insert(number, session), false)
     }
 
     fn build_will(

@@ -34,10 +34,10 @@ impl Broker {
         let replaced = self.connections.pending_victim(limits)?;
         let deadline = now.saturating_add(limits.connect_time);
         let throttled_until = now.saturating_add(limits.slow_start);
-        let id = ConnectionId(self.next_number());
+        let number = self.next_number();
         let connection =
             Connection { throttled_until, ..Connection::new(now, peer, &mut self.memory) };
-        self.connections.insert(id, connection);
+        let id = self.connections.insert(number, connection);
         if let Some(replaced) = replaced {
             self.report_incident(replaced, IncidentKind::Pending, None, None);
             self.end_connection(now, replaced, None);

@@ -36,6 +36,7 @@ use crate::ids::{ConnectionId, SessionId};
 use crate::inbox::Inbox;
 use crate::incidents::{Incident, IncidentKind, IncidentRef, Incidents};
 use crate::memory::Memory;
+use crate::names::KeyedHash;
 use crate::owner::Owners;
 use crate::retained::Retained;
 use crate::session::{Route, Session};
@@ -86,14 +87,15 @@ impl Broker {
     /// Creates a broker without clients.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        let hash = KeyedHash::new(config.hash_seed);
         Self {
             config,
             memory: Memory::default(),
             budget: Budget::default(),
             connections: Connections::default(),
-            sessions: Sessions::default(),
+            sessions: Sessions::new(hash),
             attachments: Attachments::default(),
-            inbox: Inbox::default(),
+            inbox: Inbox::new(hash),
             awaiting_host: BTreeSet::new(),
             served: None,
             host_is_paused: false,

@@ -2,6 +2,7 @@
 //! persisted.
 
 use alloc::collections::VecDeque;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use bytes::Bytes;
@@ -50,6 +51,8 @@ pub(super) struct Outbox {
     handed_out: u64,
     persisted: u64,
     unpersisted: UnpersistedKeys,
+    /// Buffer for the topic of a notification. Its capacity is at most that of a topic, 64 KiB.
+    topic: String,
 }
 
 /// The packets that wait for one unit.
@@ -95,6 +98,7 @@ impl Outbox {
             handed_out: 0,
             persisted: 0,
             unpersisted: UnpersistedKeys::new(seed),
+            topic: String::new(),
         }
     }
 
@@ -179,7 +183,7 @@ impl Outbox {
                     self.payloads.remove_queued(&notification.payload);
                 }
                 Packet::Notification(notification) => {
-                    let publish = notification.to_publish();
+                    let publish = notification.to_publish(&mut self.topic);
                     self.unacknowledged.push(&mut self.payloads, notification);
                     return Some(Transmit::Publish(publish));
                 }

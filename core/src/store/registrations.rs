@@ -6,7 +6,6 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt::Write;
 use core::ops::Bound;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -59,16 +58,16 @@ pub(super) struct NewRegistration<'a> {
 }
 
 impl Registration {
-    /// The PUBLISH of a notification. Its token is the number of the registration.
-    pub(super) fn notification(&self, payload: Bytes, version: Hlc) -> Publish {
-        let mut topic = String::new();
+    /// The PUBLISH of a notification. Its token is the number of the registration. `topic` is a
+    /// buffer for the text of the topic.
+    pub(super) fn notification(&self, topic: &mut String, payload: Bytes, version: Hlc) -> Publish {
+        topic.clear();
         if let Ok(name) = NotificationTopic::new(&self.client_id, &self.key) {
-            topic.reserve_exact(name.encoded_len());
             // Writing to a string cannot fail.
-            let _ = write!(topic, "{name}");
+            let _ = name.write_to(topic);
         }
         Publish {
-            topic: topic.into(),
+            topic: topic.as_str().into(),
             payload,
             response_topic: None,
             correlation_data: None,

@@ -1,6 +1,7 @@
 //! Notifications that were sent and not acknowledged, to be sent again on the next connection.
 
 use alloc::collections::VecDeque;
+use alloc::string::String;
 use alloc::sync::Arc;
 
 use super::registrations::Registration;
@@ -17,8 +18,9 @@ pub(super) struct PendingNotification {
 }
 
 impl PendingNotification {
-    pub(super) fn to_publish(&self) -> Publish {
-        self.registration.notification(self.payload.bytes.clone(), self.version.clone())
+    /// `topic` is a buffer.
+    pub(super) fn to_publish(&self, topic: &mut String) -> Publish {
+        self.registration.notification(topic, self.payload.bytes.clone(), self.version.clone())
     }
 }
 

@@ -104,6 +104,7 @@ impl BrokerDriver {
             requires_login: has_login || options.policy.is_some() || has_tls,
             authentication_method: method.map(|(name, _)| name.into()),
             assigned_prefix,
+            hash_seed: fastrand::u64(..),
         };
         let mut broker = statestore_broker::Broker::new(config);
         // Requests that arrive before the store connects wait for it.

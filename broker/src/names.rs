@@ -1,0 +1,55 @@
+//! Tables whose keys clients choose.
+
+use core::borrow::Borrow;
+use core::fmt;
+use core::hash::{BuildHasher, Hash};
+
+use hashbrown::HashMap;
+use siphasher::sip::SipHasher13;
+
+/// A table by client id, or by another text that clients choose.
+pub(crate) type NameMap<K, V> = HashMap<K, V, KeyedHash>;
+
+/// A hash function with a secret key. A client that does not know the key cannot choose texts with
+/// the same hash, whose lookups would take long.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyedHash(u64);
+
+impl KeyedHash {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Returns an empty table.
+    pub(crate) const fn map<K, V>(self) -> NameMap<K, V> {
+        HashMap::with_hasher(self)
+    }
+}
+
+impl BuildHasher for KeyedHash {
+    type Hasher = SipHasher13;
+
+    fn build_hasher(&self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.0, 0)
+    }
+}
+
+/// Without the key.
+impl fmt::Debug for KeyedHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedHash").finish_non_exhaustive()
+    }
+}
+
+/// Removes an entry, and frees capacity if most of it is unused. This takes constant time on
+/// average.
+pub(crate) fn remove<K, V>(map: &mut NameMap<K, V>, name: &str) -> Option<V>
+where
+    K: Borrow<str> + Eq + Hash,
+{
+    let removed = map.remove(name);
+    if map.len() < map.capacity() / 8 {
+        map.shrink_to(2 * map.len());
+    }
+    removed
+}

@@ -1,0 +1,62 @@
+//! Tables of connections and sessions.
+
+use alloc::boxed::Box;
+use core::marker::PhantomData;
+
+use slab::Slab;
+
+/// Identifier of a value in a [`Table`]: a number that is never reused, and the place of the value.
+/// A greater number belongs to a newer value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Slot {
+    pub(crate) number: u64,
+    at: usize,
+}
+
+/// A table in which each value is found by its place, in constant time.
+#[derive(Debug)]
+pub(crate) struct Table<I, T> {
+    /// Boxed, since places that were used once remain allocated.
+    values: Slab<(u64, Box<T>)>,
+    id: PhantomData<I>,
+}
+
+impl<I, T> Default for Table<I, T> {
+    fn default() -> Self {
+        Self { values: Slab::new(), id: PhantomData }
+    }
+}
+
+impl<I: Copy + From<Slot> + Into<Slot>, T> Table<I, T> {
+    /// Adds a value under a new number.
+    pub(crate) fn insert(&mut self, number: u64, value: T) -> I {
+        let at = self.values.insert((number, Box::new(value)));
+        I::from(Slot { number, at })
+    }
+
+    pub(crate) fn get(&self, id: I) -> Option<&T> {
+        let Slot { number, at } = id.into();
+        self.values.get(at).filter(|(found, _)| *found == number).map(|(_, value)| &**value)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: I) -> Option<&mut T> {
+        let Slot { number, at } = id.into();
+        let found = self.values.get_mut(at).filter(|(found, _)| *found == number);
+        found.map(|(_, value)| &mut **value)
+    }
+
+    pub(crate) fn remove(&mut self, id: I) -> Option<T> {
+        self.get(id)?;
+        self.values.try_remove(id.into().at).map(|(_, value)| *value)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Iterates over all values in the order of their places.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (I, &T)> {
+        let values = self.values.iter();
+        values.map(|(at, (number, value))| (I::from(Slot { number: *number, at }), &**value))
+    }
+}
