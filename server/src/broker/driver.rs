@@ -1,6 +1,6 @@
 //! Drives the sans-I/O broker: its clock, its events, and the tasks that wait for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,7 +55,7 @@ pub(crate) struct BrokerDriver {
 
 struct State {
     broker: statestore_broker::Broker,
-    connections: BTreeMap<ConnectionId, ConnectionEntry>,
+    connections: HashMap<ConnectionId, ConnectionEntry>,
     /// Client certificates. Removed when the connection closes.
     certificates: BTreeMap<ConnectionId, ConnectionCertificate>,
     locals: BTreeMap<LocalId, Arc<Notify>>,
@@ -113,7 +113,7 @@ impl BrokerDriver {
         broker.detach(Duration::ZERO, host);
         let state = State {
             broker,
-            connections: BTreeMap::new(),
+            connections: HashMap::new(),
             certificates: BTreeMap::new(),
             locals: BTreeMap::new(),
             alarm: None,
