@@ -201,7 +201,7 @@ impl Inbox {
         Some((sender, false))
     }
 
-    /// Returns the disconnected senders that have items, with the bytes of these.
+    /// Returns the disconnected senders that have items, with the bytes of these, in any order.
     pub(crate) fn departed(&self) -> impl Iterator<Item = (usize, &Arc<str>)> {
         let departed = self.queues.iter().filter(|(_, queue)| queue.is_departed);
         departed.map(|(sender, queue)| (queue.account.bytes(), sender))

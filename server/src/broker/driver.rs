@@ -393,6 +393,7 @@ impl BrokerDriver {
             policy.clear();
         }
         let state = self.state();
+        #[expect(clippy::disallowed_methods, reason = "all connections are woken, in any order")]
         let connections = state.connections.values().map(|entry| &entry.wakeup);
         connections.chain(state.locals.values()).for_each(|wakeup| wakeup.notify_one());
         drop(state);
