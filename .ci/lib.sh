@@ -85,19 +85,30 @@ have_protobuf() {
         { [ -e /usr/include/google/protobuf/empty.proto ] || [ -e /usr/local/include/google/protobuf/empty.proto ]; }
 }
 
-# Installs what the workspace needs to build with all features, as far as this machine allows it, and sets
-# `workspace`: the arguments that select the packages and features that can be built here.
+# Installs what OpenSSL's crate needs to build, as far as this machine allows it.
+prepare_openssl() {
+    # shellcheck disable=SC2046 # one word for each package
+    can_build_openssl || install_system_packages $(missing_for_openssl) || true
+}
+
+# Features without which a test or an example is left out, of packages that build everywhere.
+features="statestore-client/encrypted-keys,statestore-client/json,statestore-client/websocket,statestore-server/schema,statestore-server/websocket,statestore-server/service-accounts,statestore-rumqttc/encrypted-keys,statestore-verify/tls"
+
+# Sets `workspace`: the arguments that select packages and features. These are the default members if
+# CHECK_MEMBERS=default. Otherwise they are all packages with all features, as far as they can be built here,
+# and what that takes is installed.
 select_workspace() {
-    if ! can_build_openssl; then
-        # shellcheck disable=SC2046 # one word for each package
-        install_system_packages $(missing_for_openssl) || true
+    if [ "${CHECK_MEMBERS:-}" = default ]; then
+        workspace=(--features "$features")
+        return
     fi
+    prepare_openssl
     have_protobuf || install_system_packages protobuf-compiler libprotobuf-dev || true
     workspace=(--workspace --all-features)
     can_build_openssl && have_protobuf && return
     skip "the feature jemalloc" "it is built only where all features are"
-    # Features of the remaining packages, since some of all features need the missing packages.
-    workspace=(--workspace --features "statestore-client/encrypted-keys,statestore-client/websocket,statestore-server/websocket,statestore-server/service-accounts,statestore-rumqttc/encrypted-keys,statestore-verify/tls")
+    # Some of all features need the missing packages.
+    workspace=(--workspace --features "$features")
     if can_build_openssl; then
         workspace+=(--features statestore-paho/tls)
     else
