@@ -1,4 +1,4 @@
-//! Subscriptions, as a tree of filter levels.
+//! Subscriptions: a table of the filters without wildcards, and a tree of filter levels for the others.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -13,8 +13,8 @@ use statestore_mqtt::topic::Filter;
 /// Maximum bytes of a filter level without its text: a node and the table that contains it.
 const NODE_BYTES: usize = 640;
 
-/// Bytes of a subscription without the levels of its filter.
-const END_BYTES: usize = 640;
+/// Maximum bytes of a subscription without its filter, and without the nodes of its levels.
+const END_BYTES: usize = 896;
 
 /// Options of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,50 +160,63 @@ impl SubscriberSet {
     }
 }
 
-/// All subscriptions. The depth of recursion is limited by
-/// [`Limits::levels`](crate::Limits::levels).
+/// All subscriptions.
 #[derive(Debug)]
-pub(crate) struct Tree(Node);
+pub(crate) struct Tree {
+    /// Subscribers by filters without wildcards. Most filters are of this kind, since each client
+    /// subscribes to its response topic.
+    exact: NameMap<Box<str>, SubscriberSet>,
+    /// Subscribers by filters with wildcards. The depth of recursion is limited by
+    /// [`Limits::levels`](crate::Limits::levels).
+    wildcards: Node,
+}
+
+fn has_wildcard(filter: &str) -> bool {
+    filter.contains(['+', '#'])
+}
 
 impl Tree {
     pub(crate) fn new(hash: KeyedHash) -> Self {
-        Self(Node::new(hash))
+        Self { exact: hash.map(), wildcards: Node::new(hash) }
     }
 
     /// Returns the maximum bytes of a subscription to this filter.
     pub(crate) fn cost(filter: &str) -> usize {
-        2 * filter.len() + filter.split('/').count() * NODE_BYTES + END_BYTES
+        let nodes = if has_wildcard(filter) { filter.split('/').count() } else { 0 };
+        2 * filter.len() + nodes * NODE_BYTES + END_BYTES
     }
 
     /// Adds or replaces a subscription. Returns whether it is new.
     pub(crate) fn insert(&mut self, filter: &Filter<'_>, new: Match) -> bool {
-        let mut node = &mut self.0;
-        let hash = *node.children.hasher();
-        for level in filter.filter.split('/') {
-            node = match level {
-                "#" => return node.hash.insert(filter.share, new),
-                "+" => node.plus.get_or_insert_with(|| Box::new(Node::new(hash))),
-                _ if node.children.contains_key(level) => {
-                    let Some(next) = node.children.get_mut(level) else { return false };
-                    next
-                }
-                _ => {
-                    let child = node.children.entry(level.into());
-                    child.or_insert_with(|| Box::new(Node::new(hash)))
-                }
-            };
+        if has_wildcard(filter.filter) {
+            return self.wildcards.insert(filter, new);
         }
-        node.exact.insert(filter.share, new)
+        match self.exact.get_mut(filter.filter) {
+            Some(subscribers) => subscribers.insert(filter.share, new),
+            None => self.exact.entry(filter.filter.into()).or_default().insert(filter.share, new),
+        }
     }
 
     /// Removes a subscription. Returns whether it existed.
     pub(crate) fn remove(&mut self, filter: &Filter<'_>, session: SessionId) -> bool {
-        self.0.remove(filter.filter.split('/'), filter.share, session)
+        if has_wildcard(filter.filter) {
+            return self.wildcards.remove(filter.filter.split('/'), filter.share, session);
+        }
+        let Some(subscribers) = self.exact.get_mut(filter.filter) else { return false };
+        let removed = subscribers.remove(filter.share, session);
+        if subscribers.is_empty() {
+            names::remove(&mut self.exact, filter.filter);
+        }
+        removed
     }
 
     /// Finds all subscribers of a topic.
     pub(crate) fn find(&mut self, topic: &str, search: &mut Search<'_>) {
-        self.0.find(topic.split('/'), topic.starts_with('$'), search);
+        if let Some(subscribers) = self.exact.get_mut(topic) {
+            search.work += 1;
+            subscribers.collect(search);
+        }
+        self.wildcards.find(topic.split('/'), topic.starts_with('$'), search);
     }
 }
 
@@ -215,6 +228,27 @@ impl Node {
             exact: SubscriberSet::default(),
             hash: SubscriberSet::default(),
         }
+    }
+
+    /// Adds or replaces a subscription. Returns whether it is new.
+    fn insert(&mut self, filter: &Filter<'_>, new: Match) -> bool {
+        let hash = *self.children.hasher();
+        let mut node = self;
+        for level in filter.filter.split('/') {
+            node = match level {
+                "#" => return node.hash.insert(filter.share, new),
+                "+" => node.plus.get_or_insert_with(|| Box::new(Self::new(hash))),
+                _ if node.children.contains_key(level) => {
+                    let Some(next) = node.children.get_mut(level) else { return false };
+                    next
+                }
+                _ => {
+                    let child = node.children.entry(level.into());
+                    child.or_insert_with(|| Box::new(Self::new(hash)))
+                }
+            };
+        }
+        node.exact.insert(filter.share, new)
     }
 
     fn is_empty(&self) -> bool {
