@@ -12,6 +12,7 @@ use statestore_proto::transport::{Incoming, Transmit};
 use crate::callbacks::{self, Results};
 use crate::codec::{bytes, number};
 use crate::frame;
+use crate::outputs::Text;
 use crate::redaction::Redaction;
 use crate::settings::{self, Flags};
 use crate::{inputs, outputs};
@@ -118,11 +119,15 @@ impl Capture {
 
     pub(crate) fn transmit(&mut self, transmit: &Transmit) {
         let redaction = self.redaction.as_ref();
-        let text = outputs::transmit(transmit, redaction, redaction.is_some());
-        self.push(|out| {
+        let is_pushed = frame::push(&mut self.out, |out| {
             out.push(inputs::TRANSMIT);
-            out.extend_from_slice(text.as_bytes());
+            // Writing to bytes cannot fail.
+            let text = &mut Text(out);
+            let _ = outputs::transmit(text, transmit, redaction, redaction.is_some());
         });
+        if !is_pushed {
+            self.end(TOO_LONG);
+        }
     }
 
     /// Captures a batch that was polled with a limit of `count` records.

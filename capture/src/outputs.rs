@@ -2,6 +2,7 @@
 
 use alloc::borrow::Cow;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt::{self, Write as _};
 use core::hash::Hasher as _;
 
@@ -29,9 +30,28 @@ impl fmt::Display for Shown<'_> {
                 let (head, len, hash) = (head.escape_ascii(), bytes.len(), hash(bytes));
                 write!(f, "\"{head}\"... ({len} bytes, {hash:016x})")
             }
-            _ => write!(f, "\"{}\"", bytes.escape_ascii()),
+            _ => {
+                f.write_str("\"")?;
+                write_escaped(f, bytes)?;
+                f.write_str("\"")
+            }
         }
     }
+}
+
+/// Writes bytes as `escape_ascii` does, but whole runs of bytes that are not escaped.
+fn write_escaped(f: &mut fmt::Formatter<'_>, mut bytes: &[u8]) -> fmt::Result {
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\'' | b'\\');
+    while !bytes.is_empty() {
+        let plain = bytes.iter().position(|byte| !is_plain(byte)).unwrap_or(bytes.len());
+        let (run, rest) = bytes.split_at(plain);
+        f.write_str(core::str::from_utf8(run).map_err(|_| fmt::Error)?)?;
+        let escaped = rest.iter().position(is_plain).unwrap_or(rest.len());
+        let (run, rest) = rest.split_at(escaped);
+        write!(f, "{}", run.escape_ascii())?;
+        bytes = rest;
+    }
+    Ok(())
 }
 
 fn hash(bytes: &[u8]) -> u64 {
@@ -40,33 +60,32 @@ fn hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// A packet. In a redacted capture its value is replaced and the reason of a refusal is missing,
+/// Writes a packet. In a redacted capture its value is replaced and the reason of a refusal is missing,
 /// since the reason may point into the original payload.
 pub(crate) fn transmit(
+    to: &mut impl fmt::Write,
     transmit: &Transmit,
     redaction: Option<&Redaction>,
     is_redacted: bool,
-) -> String {
-    let mut text = String::new();
-    let _ = match transmit {
+) -> fmt::Result {
+    match transmit {
         Transmit::Subscribe { filter, token } => {
-            write!(text, "SUBSCRIBE {} {}", Shown(filter.as_bytes()), token.into_raw())
+            write!(to, "SUBSCRIBE {} {}", Shown(filter.as_bytes()), token.into_raw())
         }
-        Transmit::Acknowledge(delivery) => write!(text, "acknowledge {}", delivery.0),
+        Transmit::Acknowledge(delivery) => write!(to, "acknowledge {}", delivery.0),
         Transmit::Disconnect { client_id, response_topic, offence } => {
             let (client_id, topic) =
                 (Shown(client_id.as_bytes()), Shown(response_topic.as_bytes()));
-            write!(text, "DISCONNECT {client_id} {topic} {offence}")
+            write!(to, "DISCONNECT {client_id} {topic} {offence}")
         }
-        Transmit::Publish(publish) => write_publish(&mut text, publish, redaction, is_redacted),
+        Transmit::Publish(publish) => write_publish(to, publish, redaction, is_redacted),
         // A kind of packet that this version does not know.
-        _ => write!(text, "unknown"),
-    };
-    text
+        _ => to.write_str("unknown"),
+    }
 }
 
 fn write_publish(
-    text: &mut String,
+    text: &mut impl fmt::Write,
     publish: &Publish,
     redaction: Option<&Redaction>,
     is_redacted: bool,
@@ -98,6 +117,16 @@ fn write_publish(
     Ok(())
 }
 
+/// Bytes as the destination of texts.
+pub(crate) struct Text<'a>(pub(crate) &'a mut Vec<u8>);
+
+impl fmt::Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
 /// A batch of records, by their number and their hash.
 pub(crate) fn batch(batch: &Batch, redaction: Option<&Redaction>, is_redacted: bool) -> String {
     let Batch { id, records } = batch;
@@ -122,5 +151,26 @@ fn redacted<'a>(
             Cow::Owned(Record::Response(RecordedResponse { content: 0, ..response.clone() }))
         }
         (record, None) => Cow::Borrowed(record),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+
+    use super::*;
+
+    #[test]
+    fn runs_of_plain_bytes_are_written_as_single_bytes_are() {
+        let all: Vec<u8> = (0..=u8::MAX).collect();
+        for len in 1..=5 {
+            for bytes in all.windows(len) {
+                let expected = format!("\"{}\"", bytes.escape_ascii());
+                assert_eq!(format!("{}", Shown(bytes)), expected);
+            }
+        }
+        assert_eq!(format!("{}", Shown(b"")), "\"\"");
+        let mixed = b"$4\r\n21.5\r\n\\\"'\x7f\xff end";
+        assert_eq!(format!("{}", Shown(mixed)), format!("\"{}\"", mixed.escape_ascii()));
     }
 }

@@ -205,7 +205,11 @@ impl Part {
             inputs::TRANSMIT => {
                 played.sent += 1;
                 let transmit = self.store.poll_transmit();
-                let text = transmit.map(|it| outputs::transmit(&it, None, self.is_redacted));
+                let text = transmit.map(|transmit| {
+                    let mut text = String::new();
+                    let _ = outputs::transmit(&mut text, &transmit, None, self.is_redacted);
+                    text
+                });
                 self.compare(reader, text, played)
             }
             inputs::BATCH => {
