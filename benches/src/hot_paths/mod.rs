@@ -4,6 +4,7 @@
 mod broker;
 mod client;
 mod codec;
+mod packet;
 mod session;
 mod store;
 
@@ -35,6 +36,8 @@ pub const HOT_PATHS: &[HotPath] = &[
     path("store/lock-acquire-release", store::acquire_and_release),
     path("client/request", client::request),
     path("client/response", client::response),
+    path("packet/encode-publish", packet::encode_publish),
+    path("packet/decode-publish", packet::decode_publish),
     path("broker/publish-1-subscriber", broker::publish_to_1),
     HotPath {
         name: "broker/publish-100-subscribers",
