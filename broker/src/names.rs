@@ -53,3 +53,23 @@ where
     }
     removed
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::boxed::Box;
+    use alloc::format;
+
+    use super::*;
+
+    #[test]
+    fn table_frees_the_capacity_of_removed_entries() {
+        let mut map: NameMap<Box<str>, u32> = KeyedHash::new(7).map();
+        let name = |number: u32| format!("client-{number}").into_boxed_str();
+        (0..10_000).for_each(|number| _ = map.insert(name(number), number));
+        for number in 10..10_000 {
+            assert_eq!(remove(&mut map, &name(number)), Some(number));
+            assert!(map.capacity() <= 16 + 8 * map.len(), "{} of {}", map.len(), map.capacity());
+        }
+        assert!((0..10).all(|number| map.get(&*name(number)) == Some(&number)));
+    }
+}

@@ -60,3 +60,24 @@ impl<I: Copy + From<Slot> + Into<Slot>, T> Table<I, T> {
         values.map(|(at, (number, value))| (I::from(Slot { number: *number, at }), &**value))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::SessionId;
+
+    #[test]
+    fn id_of_a_removed_value_finds_no_later_value_in_its_place() {
+        let mut table = Table::<SessionId, &str>::default();
+        let first = table.insert(1, "first");
+        assert_eq!(table.get(first), Some(&"first"));
+        assert_eq!(table.remove(first), Some("first"));
+        let second = table.insert(2, "second");
+        assert_eq!(Slot::from(second).at, Slot::from(first).at);
+        assert_eq!(table.get(first), None);
+        assert_eq!(table.get_mut(first), None);
+        assert_eq!(table.remove(first), None);
+        assert_eq!((table.get(second), table.len()), (Some(&"second"), 1));
+        assert!(second > first);
+    }
+}
