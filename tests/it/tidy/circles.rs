@@ -16,6 +16,7 @@ const CRATES: [&str; 18] = [
     "transports/client/src",
     "transports/rumqttc/src",
     "transports/paho/src",
+    "transports/azure-mqtt/src",
     "server/src",
     "doctor/src",
     "top/src",
