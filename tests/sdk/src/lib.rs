@@ -85,6 +85,11 @@ impl RunningSession {
         ended.expect("the session ends").expect("no panic")
     }
 
+    /// Drops the future of the session, which does not disconnect.
+    pub fn abort(&self) {
+        self.running.abort();
+    }
+
     /// Waits until the session ends by itself. Returns the result of `Session::run`.
     ///
     /// # Panics

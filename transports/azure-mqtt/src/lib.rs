@@ -45,7 +45,8 @@
 //! * **Lost sessions.** If the broker has lost the session, for example in a restart without
 //!   persistence, the SDK ends it. So does `SessionExitHandle`. The handle ends then, and its
 //!   requests fail with [`Error::Closed`], whose cause is the error of the SDK. If the application
-//!   drops the future of `Session::run` instead, the handle notices it with its next request.
+//!   drops the future of `Session::run` instead, the handle detects that with its next request or
+//!   renewal of a watch.
 //! * **Shutdown.** [`StateStore::shutdown`] unsubscribes from the responses. The session continues,
 //!   and so does the subscription to notifications, since the SDK's own client shares it.
 //!
@@ -54,10 +55,13 @@
 //! Both can use one session. They have separate response topics and one topic of notifications, and
 //! the store registers a client once for each key:
 //!
-//! * Watch a key with one of the two. If both watch it, the first that stops ends the notifications
-//!   of the other, without a report.
-//! * `shutdown` of the SDK's client unsubscribes from the notifications of both. Call it after the
-//!   handle has shut down.
+//! * Watch a key with one of the two. If both watch it, the first that stops ends the registration
+//!   of both. A watch of the handle registers again at its next
+//!   [renewal](Builder::renew_watches), and reports a gap if it has missed a change. An observation
+//!   of the SDK does not.
+//! * The SDK's client unsubscribes from the notifications of both in `shutdown`, and when it is
+//!   dropped. End the handle first. Otherwise watches of the handle detect changes only at renewals, until
+//!   the session reconnects.
 //! * The SDK's client logs a warning for each notification of a key that it does not observe.
 //! * For the same reasons, create one handle for each session, and clone it.
 //!
@@ -86,7 +90,9 @@
 //!   obeys neither of the two limits.
 //! * It does not report why a connection was lost, except to its reconnect policy.
 //! * It cannot receive at QoS 2. Link and SDK subscribe at QoS 1.
-//! * A session does not host a store. Use `statestore-client` for that.
+//!
+//! The link is for clients. A store over it would acknowledge a request before its response, and so
+//! lose requests in a crash: host stores with `statestore-client` or `statestore-server`.
 #![forbid(unsafe_code)]
 
 mod convert;

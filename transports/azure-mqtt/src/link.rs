@@ -10,8 +10,7 @@ use std::time::Duration;
 use azure_iot_operations_mqtt::control_packet::{TopicFilter, TopicName, UnsubscribeProperties};
 use azure_iot_operations_mqtt::error::{CompletionError, DetachedError};
 use azure_iot_operations_mqtt::session::{Session, SessionManagedClient, SessionMonitor};
-use statestore_proto::topic;
-use statestore_proto::transport::{ReasonCode, Transmit};
+use statestore_proto::transport::{Qos, ReasonCode, Transmit};
 use statestore_tokio::adapter::{Completions, Outgoing, Ticket, packet_refusal};
 use statestore_tokio::{Connected, Link, LinkError, LinkErrorKind, LinkEvent};
 use tokio::sync::Notify;
@@ -235,16 +234,11 @@ impl SessionLink {
     /// Unsubscribes from the responses. The subscription to notifications remains, since the SDK's
     /// own client of the state store has the same one.
     async fn unsubscribe(&mut self) {
-        for filter in self.receivers.take_filters() {
-            if filter.starts_with(topic::RESERVED) {
-                continue;
-            }
-            let Ok(filter) = TopicFilter::new(&*filter) else { continue };
-            if let Ok(sent) =
-                self.client.unsubscribe(filter, UnsubscribeProperties::default()).await
-            {
-                let _ = sent.await;
-            }
+        let Some(filter) = self.receivers.clear() else { return };
+        let Ok(filter) = TopicFilter::new(&*filter) else { return };
+        let properties = UnsubscribeProperties::default();
+        if let Ok(sent) = self.client.unsubscribe(filter, properties).await {
+            let _ = sent.await;
         }
     }
 }
@@ -255,7 +249,7 @@ fn completions(capacity: usize, changed: &Arc<Notify>) -> Completions<Sent> {
     Completions::new(capacity, move || changed.notify_one())
 }
 
-/// The link of a session that has not run yet, or that runs elsewhere.
+/// A link over a session that does not run yet.
 impl From<&Session> for SessionLink {
     fn from(session: &Session) -> Self {
         Self::new(session.create_managed_client(), session.create_session_monitor())
@@ -296,13 +290,11 @@ impl Link for SessionLink {
         }
         let packet = match transmit {
             Transmit::Publish(publish) => Outgoing::Publish(publish),
-            Transmit::Subscribe { filter, token } => Outgoing::Subscribe {
-                filter,
-                qos: statestore_proto::transport::Qos::AtLeastOnce,
-                token: Some(token),
-            },
+            Transmit::Subscribe { filter, token } => {
+                Outgoing::Subscribe { filter, qos: Qos::AtLeastOnce, token: Some(token) }
+            }
             unsupported => {
-                warn!("a session of the SDK hosts no store: {unsupported:?}");
+                warn!("output of the machine not supported: {unsupported:?}");
                 return Ok(());
             }
         };
@@ -358,8 +350,8 @@ impl Link for SessionLink {
         })
         .await;
         self.queueing = None;
-        // Those that the time limit has left.
-        self.receivers = Receivers::default();
+        // If the time limit was exceeded before.
+        self.receivers.clear();
     }
 }
 

@@ -1,6 +1,5 @@
 //! The topics that the link receives.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,33 +7,56 @@ use std::task::{Context, Poll};
 
 use azure_iot_operations_mqtt::control_packet::TopicFilter;
 use azure_iot_operations_mqtt::session::{SessionManagedClient, SessionPubReceiver};
+use statestore_proto::topic;
 
 use crate::convert::Message;
 
-/// A receiver for each filter to which the link has subscribed: that of responses and that of
-/// notifications.
+/// Notifications that are returned in a row while responses wait: as many as the drive loop handles
+/// in a turn.
+const ROW_MAX: u8 = 16;
+
+/// The receivers of the two filters to which a client subscribes.
 ///
 /// The SDK queues what a receiver has not yet returned. Its queue has no bound, but the broker
 /// sends at most the session's Receive Maximum of messages at QoS 1 without an acknowledgement.
+///
+/// The SDK does not report the order of messages of two receivers. Notifications are returned
+/// first: a watch expects a notification before the response to an earlier read, and reports a gap
+/// for one that comes after the response to a later read.
 #[derive(Default)]
-pub(crate) struct Receivers(VecDeque<(Arc<str>, SessionPubReceiver)>);
+pub(crate) struct Receivers {
+    responses: Option<Receiver>,
+    notifications: Option<Receiver>,
+    /// Notifications that were returned since the last response.
+    row: u8,
+}
+
+struct Receiver {
+    filter: Arc<str>,
+    messages: SessionPubReceiver,
+}
 
 impl Receivers {
-    /// Receives the messages of this filter, once.
+    /// Receives the messages of a filter, if it does not already.
     pub(crate) fn add(
         &mut self,
         client: &SessionManagedClient,
         name: &Arc<str>,
         filter: TopicFilter,
     ) {
-        if !self.0.iter().any(|(known, _)| known == name) {
-            self.0.push_back((Arc::clone(name), client.create_filtered_pub_receiver(filter)));
+        let receiver = match name.starts_with(topic::RESERVED) {
+            true => &mut self.notifications,
+            false => &mut self.responses,
+        };
+        if receiver.as_ref().is_none_or(|receiver| receiver.filter != *name) {
+            let messages = client.create_filtered_pub_receiver(filter);
+            *receiver = Some(Receiver { filter: Arc::clone(name), messages });
         }
     }
 
-    /// Drops the receivers and returns their filters. The SDK acknowledges queued messages.
-    pub(crate) fn take_filters(&mut self) -> impl Iterator<Item = Arc<str>> + use<> {
-        std::mem::take(&mut self.0).into_iter().map(|(filter, _)| filter)
+    /// Drops the receivers, whose messages the SDK acknowledges. Returns the filter of responses.
+    pub(crate) fn clear(&mut self) -> Option<Arc<str>> {
+        std::mem::take(self).responses.map(|receiver| receiver.filter)
     }
 
     /// Waits for the next message. May be dropped without losing one.
@@ -42,16 +64,29 @@ impl Receivers {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// Returns the next message. The filters take turns.
+    /// Returns the next message.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Message> {
-        for (index, (_, receiver)) in self.0.iter_mut().enumerate() {
-            let received = pin!(receiver.recv_manual_ack()).poll(context);
-            // A receiver ends only with the last client of the session, and the link has one.
-            if let Poll::Ready(Some((packet, acknowledgement))) = received {
-                self.0.rotate_left(index + 1);
-                return Poll::Ready(Message::new(packet, acknowledgement));
-            }
+        if self.row < ROW_MAX
+            && let Poll::Ready(message) = poll(&mut self.notifications, context)
+        {
+            self.row += 1;
+            return Poll::Ready(message);
         }
-        Poll::Pending
+        if let Poll::Ready(message) = poll(&mut self.responses, context) {
+            self.row = 0;
+            return Poll::Ready(message);
+        }
+        poll(&mut self.notifications, context)
+    }
+}
+
+fn poll(receiver: &mut Option<Receiver>, context: &mut Context<'_>) -> Poll<Message> {
+    let Some(receiver) = receiver else { return Poll::Pending };
+    match pin!(receiver.messages.recv_manual_ack()).poll(context) {
+        Poll::Ready(Some((packet, acknowledgement))) => {
+            Poll::Ready(Message::new(packet, acknowledgement))
+        }
+        // A receiver ends only with the last client of the session, and the link has one.
+        Poll::Ready(None) | Poll::Pending => Poll::Pending,
     }
 }

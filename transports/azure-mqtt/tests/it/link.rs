@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use azure_iot_operations_mqtt::control_packet::{PublishProperties, TopicName};
 use azure_iot_operations_mqtt::error::{CompletionError, DetachedError, SessionErrorKind};
+use azure_iot_operations_mqtt::session::{Session, SessionOptionsBuilder};
 use statestore_azure_mqtt::{
     Error, Link, LinkError, LinkErrorKind, LinkEvent, SessionLink, StateStore,
 };
 use statestore_proto::topic::{RESERVED, ResponseTopic};
 use statestore_proto::transport::{ReasonCode, SubscribeToken, Transmit};
-use statestore_sdk_tests::RunningSession;
+use statestore_sdk_tests::{RunningSession, settings};
 use statestore_testkit::brokers::scripted::{Peer, Scripted, Welcome};
 use statestore_testkit::process::timely;
 use statestore_testkit::wire::packets::{Packet, Publish, Qos};
+use tokio::runtime::Builder;
 
 const SOON: Duration = Duration::from_millis(200);
 const RESUMED: Welcome = Welcome {
@@ -69,12 +71,22 @@ async fn grant(peer: &mut Peer) {
     peer.grant(subscribe.pkid, 1).await;
 }
 
+/// Subscribes to responses, which have the topic `t` here.
 async fn subscribed(link: &mut SessionLink, peer: &mut Peer, reason: u8) -> ReasonCode {
+    subscribed_to("t", link, peer, reason).await
+}
+
+async fn subscribed_to(
+    filter: &str,
+    link: &mut SessionLink,
+    peer: &mut Peer,
+    reason: u8,
+) -> ReasonCode {
     let token = SubscribeToken::from_raw(7);
-    link.try_send(Transmit::Subscribe { filter: "t".into(), token }).expect("capacity");
+    link.try_send(Transmit::Subscribe { filter: filter.into(), token }).expect("capacity");
     let respond = async {
         let Some(Packet::Subscribe(subscribe)) = peer.read().await else { panic!("no SUBSCRIBE") };
-        assert_eq!(subscribe.filters, ["t"]);
+        assert_eq!(subscribe.filters, [filter]);
         peer.grant(subscribe.pkid, reason).await;
     };
     match tokio::join!(link.next_event(true), respond).0 {
@@ -84,7 +96,11 @@ async fn subscribed(link: &mut SessionLink, peer: &mut Peer, reason: u8) -> Reas
 }
 
 fn message(id: u16) -> Publish {
-    let mut publish = Publish::new("t", Qos::AtLeastOnce, id.to_string(), None);
+    message_to("t", id)
+}
+
+fn message_to(topic: &str, id: u16) -> Publish {
+    let mut publish = Publish::new(topic, Qos::AtLeastOnce, id.to_string(), None);
     publish.pkid = id;
     publish
 }
@@ -128,6 +144,38 @@ async fn message_is_acknowledged_after_it_was_handled() {
             assert!(matches!(&acknowledged, Some(Packet::PubAck(ack)) if ack.pkid == id));
         }
         drop(link);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn notifications_come_before_responses_sixteen_in_a_row() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let session = RunningSession::start("app", broker.port());
+        let (mut link, mut peer) = connected(&broker, &session).await;
+        let notifications = format!("{RESERVED}/617070/command/notify/+");
+        for filter in ["t", &notifications] {
+            let granted = subscribed_to(filter, &mut link, &mut peer, 1).await;
+            assert_eq!(granted, ReasonCode::GRANTED_QOS_1);
+        }
+        for id in 1..=2 {
+            peer.deliver(message(id)).await;
+        }
+        for id in 3..=34 {
+            peer.deliver(message_to(&notifications.replace('+', "6B"), id)).await;
+        }
+        // The last message is in the queue of the link with all others.
+        tokio::time::sleep(SOON).await;
+        let mut received = Vec::new();
+        for _ in 1..=34 {
+            let Ok(LinkEvent::Message(message)) = link.next_event(true).await else {
+                panic!("no message")
+            };
+            received.push(String::from_utf8_lossy(&message.packet().payload).into_owned());
+        }
+        let ids = (3..=18).chain([1]).chain(19..=34).chain([2]);
+        assert_eq!(received, ids.map(|id: u16| id.to_string()).collect::<Vec<_>>());
     })
     .await;
 }
@@ -362,4 +410,71 @@ async fn shutdown_unsubscribes_from_responses_and_leaves_the_session() {
         assert!(session.monitor.is_connected());
     })
     .await;
+}
+
+#[tokio::test]
+async fn next_request_after_the_session_was_dropped_ends_the_handle() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let session = RunningSession::start("app", broker.port());
+        let (store, _peer) = handle(&broker, link_over(&session)).await;
+        session.abort();
+        // The monitor does not report it.
+        tokio::time::sleep(SOON).await;
+        assert!(session.monitor.is_connected());
+        let error = store.get("k").await.expect_err("the session has ended");
+        assert!(matches!(error, Error::ConnectionLost | Error::Closed(_)), "{error:?}");
+        let Err(Error::Closed(closed)) = store.get("k").await else { panic!("it is closed") };
+        assert!(closed.to_string().contains("the session of the SDK has ended"), "{closed}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn handle_waits_for_a_session_that_runs_later() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let settings = settings("app", "127.0.0.1", broker.port()).build().expect("settings");
+        let options = SessionOptionsBuilder::default().connection_settings(settings).build();
+        let session = Session::new(options.expect("options")).expect("a session");
+        let store = statestore_azure_mqtt::connect(&session).expect("a client id");
+        let get = store.get("k");
+        assert!(broker.receives_no_connection(SOON).await, "the link opens none");
+        let running = tokio::spawn(session.run());
+        let answer = async {
+            let mut peer = welcome(&broker, Welcome::default()).await;
+            let request = peer.publish().await;
+            peer.puback(request.pkid, 0).await;
+            peer.answer(&request).await;
+            peer
+        };
+        let (found, _peer) = tokio::join!(get, answer);
+        assert_eq!(found, Ok(None));
+        running.abort();
+    })
+    .await;
+}
+
+/// A dropped message spawns the task that acknowledges it.
+#[test]
+fn runtime_with_unhandled_messages_ends() {
+    for mut builder in [Builder::new_current_thread(), Builder::new_multi_thread()] {
+        let runtime = builder.enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let broker = Scripted::start().await;
+            let session = RunningSession::start("app", broker.port());
+            let (mut link, mut peer) = connected(&broker, &session).await;
+            assert_eq!(subscribed(&mut link, &mut peer, 1).await, ReasonCode::GRANTED_QOS_1);
+            peer.deliver(message(1)).await;
+            peer.deliver(message(2)).await;
+            let Ok(LinkEvent::Message(first)) = link.next_event(true).await else {
+                panic!("no message")
+            };
+            tokio::spawn(async move {
+                let _handled = (first, link, session, peer);
+                std::future::pending::<()>().await;
+            });
+            tokio::task::yield_now().await;
+        });
+    }
 }

@@ -12,6 +12,7 @@ use statestore_proto::client::WatchEvent;
 use statestore_proto::hlc::Hlc;
 use statestore_sdk_tests::{RunningSession, TIMEOUT, settings};
 use statestore_server::Broker;
+use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::process::timely;
 
 /// A broker with a store.
@@ -180,6 +181,68 @@ async fn application_keeps_its_session_and_its_other_messages() {
         let more = tokio::time::timeout(Duration::from_millis(100), rest.recv()).await;
         assert!(more.is_err(), "{more:?}");
         session.exit().await.expect("a graceful exit");
+    })
+    .await;
+}
+
+/// A handle that renews its watches every second, with a live watch of `k`.
+async fn renewing(session: &RunningSession) -> (StateStore, Watch) {
+    let link = SessionLink::new(session.client.clone(), session.monitor.clone());
+    let store = StateStore::builder().renew_watches(Some(Duration::from_secs(1))).spawn(link);
+    let store = store.expect("a client id");
+    let mut watch = store.watch("k").await.expect("watch");
+    while watch.next().await != Some(WatchEvent::Live) {}
+    (store, watch)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watch_registers_again_after_the_client_of_the_sdk_has_unobserved_its_key() {
+    timely(async {
+        let (broker, _service) = serve().await;
+        let port = broker.local_addr().port();
+        let (session, other) =
+            (RunningSession::start("app", port), RunningSession::start("o", port));
+        let writer = handle(&other).await;
+        let theirs = session.store();
+        let (_ours, mut watch) = renewing(&session).await;
+        assert!(theirs.unobserve(b"k".into(), TIMEOUT).await.expect("reply").response);
+        writer.set("k", "missed").await.expect("set");
+        assert_eq!(watch.next().await, Some(WatchEvent::Gap));
+        assert_eq!(change(&mut watch).await, Some(b"missed".to_vec()));
+        assert_eq!(watch.next().await, Some(WatchEvent::Live));
+        writer.set("k", "received").await.expect("set");
+        assert_eq!(change(&mut watch).await, Some(b"received".to_vec()));
+    })
+    .await;
+}
+
+/// The embedded broker delivers notifications without a subscription.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watch_is_read_at_renewals_after_the_client_of_the_sdk_has_unsubscribed() {
+    let Some(broker) = Mosquitto::start("unsubscribed") else { return };
+    timely(async {
+        let service = statestore_client::serve(broker.options("statestore")).expect("options");
+        service.wait_connected().await.expect("the store connects");
+        let session = RunningSession::start("app", broker.port());
+        let other = RunningSession::start("o", broker.port());
+        let writer = handle(&other).await;
+        let theirs = session.store();
+        // An observation, so that the SDK's client has subscribed.
+        theirs.observe(b"theirs".into(), TIMEOUT).await.expect("observe");
+        let (_ours, mut watch) = renewing(&session).await;
+        theirs.shutdown().await.expect("shutdown");
+        // `shutdown` returns before the client has unsubscribed from the notifications.
+        for number in 0.. {
+            writer.set("k", number.to_string()).await.expect("set");
+            if watch.next().await == Some(WatchEvent::Gap) {
+                assert_eq!(change(&mut watch).await, Some(number.to_string().into_bytes()));
+                break;
+            }
+        }
+        assert_eq!(watch.next().await, Some(WatchEvent::Live));
+        writer.set("k", "last").await.expect("set");
+        assert_eq!(watch.next().await, Some(WatchEvent::Gap), "not subscribed");
+        assert_eq!(change(&mut watch).await, Some(b"last".to_vec()));
     })
     .await;
 }
