@@ -7,7 +7,7 @@ use super::layers::{self, heads, paths, used_paths};
 use super::source::code_without_strings;
 use super::{File, core_files, file, rust_files};
 
-const CRATES: [&str; 18] = [
+const CRATES: [&str; 19] = [
     "mqtt/src",
     "broker/src",
     "policy/src",

@@ -27,7 +27,8 @@ pub(crate) fn properties(publish: &Publish) -> Result<PublishProperties, TopicEr
     })
 }
 
-/// A received PUBLISH. It is acknowledged when it is dropped.
+/// A received PUBLISH. It is acknowledged when it is dropped, by a task that the SDK spawns: at QoS
+/// 1, drop it inside of a tokio runtime.
 pub struct Message {
     packet: Packet,
     _acknowledgement: Option<AckToken>,

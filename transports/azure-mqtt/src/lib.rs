@@ -35,7 +35,8 @@
 //! # The session
 //!
 //! The session belongs to the application, which runs and ends it. The link never opens a
-//! connection. It waits for that of the session, also if the session does not run yet.
+//! connection. It waits for that of the session, also if the session does not run yet. To detect
+//! the connection or the end of the session, it unsubscribes from `statestore-azure-mqtt/probe`.
 //!
 //! * **Lost connections.** The SDK reconnects according to its reconnect policy, and sends
 //!   unacknowledged packets again. The handle reports the loss as with every link: a request in

@@ -112,8 +112,9 @@ impl SessionLink {
     /// Sets the size of the largest packet that the broker accepts, in bytes; 268,435,460 by
     /// default, the limit of MQTT.
     ///
-    /// The SDK neither reports nor obeys the Maximum Packet Size of the broker, and the broker
-    /// closes the connection for a larger packet. With this limit, the request fails instead with
+    /// The SDK neither reports nor obeys the Maximum Packet Size of the broker. The broker closes
+    /// the connection for a larger packet, and the SDK sends the packet again on the next one. With
+    /// this limit, the request fails instead with
     /// [`PACKET_TOO_LARGE`](ReasonCode::PACKET_TOO_LARGE).
     #[must_use]
     pub fn max_packet_size(mut self, bytes: u32) -> Self {
