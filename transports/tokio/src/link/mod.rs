@@ -44,6 +44,7 @@ pub use mailbox::{Delivered, Mailbox};
 pub use managed::Diagnosis;
 pub use managed::ManagedLink;
 pub use outstanding::Outstanding;
+pub use packet::packet_refusal;
 pub use proxy::Proxy;
 pub use reasons::ReasonDetails;
 pub use settings::SettingsError;
