@@ -138,6 +138,7 @@ mod memory;
 mod message;
 mod network;
 mod owner;
+mod pending;
 mod retained;
 mod session;
 mod sessions;
