@@ -9,8 +9,16 @@ use slab::Slab;
 /// A greater number belongs to a newer value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Slot {
-    pub(crate) number: u64,
+    number: u64,
     at: usize,
+}
+
+#[cfg(test)]
+impl Slot {
+    /// The first place, with this number.
+    pub(crate) const fn numbered(number: u64) -> Self {
+        Self { number, at: 0 }
+    }
 }
 
 /// A table in which each value is found by its place, in constant time.
