@@ -5,8 +5,8 @@ use std::time::Duration;
 use statestore_tokio::{LinkError, LinkErrorKind, Status};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::notices::Notices;
 use crate::failure::Failure;
-use crate::output::notice;
 
 /// Pause before a lost connection is opened again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -22,11 +22,18 @@ pub(super) struct Reconnection {
     limit: Duration,
     since: Instant,
     was_connected: bool,
+    notices: Notices,
 }
 
 impl Reconnection {
     pub(super) fn new(purpose: &'static str, limit: Duration) -> Self {
-        Self { purpose, limit, since: Instant::now(), was_connected: false }
+        Self {
+            purpose,
+            limit,
+            since: Instant::now(),
+            was_connected: false,
+            notices: Notices::default(),
+        }
     }
 
     /// Makes an attempt to connect, within its time limit.
@@ -54,7 +61,7 @@ impl Reconnection {
 
     /// Waits before the next attempt. Fails if there is none: after a permanent error, or if the
     /// first connection takes too long.
-    pub(super) async fn retry(&self, error: LinkError) -> Result<(), Failure> {
+    pub(super) async fn retry(&mut self, error: LinkError) -> Result<(), Failure> {
         if !self.was_connected && error.is_transient() && self.attempt_limit() > FIRST_RETRY {
             sleep(FIRST_RETRY).await;
             return Ok(());
@@ -62,7 +69,8 @@ impl Reconnection {
         if !error.is_transient() || !self.was_connected {
             return Err(Failure::stopped(&Status::Offline { last_error: Some(error) }));
         }
-        notice(format_args!("the connection that {} was lost: {error}", self.purpose));
+        let text = format_args!("the connection that {} was lost: {error}", self.purpose);
+        self.notices.print("lost", text);
         sleep(RETRY).await;
         Ok(())
     }

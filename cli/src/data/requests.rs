@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::keys::{self, READING_MAX};
 use crate::output::notice;
 use crate::progress::Progress;
+use crate::sources::Endpoint;
 
 /// Characters of a key that are shown.
 const SHOWN_MAX: usize = 200;
@@ -58,7 +59,7 @@ pub(crate) async fn dump(
         let Some((key, value)) = reads.pop_front() else { continue };
         let found = value.await.map_err(Failure::system)?;
         // It may have been deleted since it was listed.
-        let Some(found) = found.map_err(failure)? else { continue };
+        let Some(found) = found.map_err(Failure::request)? else { continue };
         let stored = StoredValue {
             value: found.value.to_vec().into(),
             version: found.version,
@@ -138,7 +139,7 @@ async fn settle(writes: &mut Writes) -> Result<u64, Failure> {
     match set {
         Ok(_) => Ok(1),
         Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => Err(key_failure(&key, error)),
-        Err(error) => Err(failure(error)),
+        Err(error) => Err(Failure::request(error)),
     }
 }
 
@@ -154,6 +155,11 @@ pub(crate) fn may_pass(error: &Error) -> bool {
 
 /// The error of one key; others may succeed.
 pub(crate) fn key_failure(key: &[u8], error: Error) -> Failure {
+    key_failure_at(Endpoint::Broker, key, error)
+}
+
+/// The error of one key, over one connection of a command.
+pub(crate) fn key_failure_at(at: Endpoint, key: &[u8], error: Error) -> Failure {
     let is_fenced = matches!(
         error,
         Error::Refused {
@@ -168,17 +174,13 @@ pub(crate) fn key_failure(key: &[u8], error: Error) -> Failure {
         }
         false => "",
     };
-    let what = failure(error);
+    let what = Failure::request_at(at, error);
     let mut key = one_line(key).into_owned();
     if let Some((end, _)) = key.char_indices().nth(SHOWN_MAX) {
         key.truncate(end);
         key.push_str("...");
     }
     Failure::bad_input(format_args!("the key {key}: {what}{advice}"))
-}
-
-fn failure(error: Error) -> Failure {
-    Failure::request(error)
 }
 
 /// An error after some keys were set.
