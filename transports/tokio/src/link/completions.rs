@@ -20,8 +20,8 @@ const CHECK_MAX: Duration = Duration::from_secs(1);
 
 /// Packets that a library has taken and whose outcomes it returns as futures.
 ///
-/// Bounded: [`try_admit`](Self::try_admit) returns false while the futures of as many packets as the
-/// capacity are pending. A waker of a future only locks a mutex of its own, so a library may
+/// Bounded: [`try_admit`](Self::try_admit) returns false while the futures of as many packets as
+/// the capacity are pending. A waker of a future only locks a mutex of its own, so a library may
 /// call it under its locks.
 ///
 /// The owner is woken for the outcome of a SUBSCRIBE, and checks for those of publishes at

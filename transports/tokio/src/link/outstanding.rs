@@ -8,8 +8,8 @@ use super::connector::Ticket;
 /// Packets that a library has accepted: in order until they are written and get a packet id, and
 /// by packet id afterwards.
 ///
-/// Both parts are bounded: [`try_admit`](Self::try_admit) returns false while as many packets as the
-/// capacity wait to be written, and packet ids have 16 bits.
+/// Both parts are bounded: [`try_admit`](Self::try_admit) returns false while as many packets as
+/// the capacity wait to be written, and packet ids have 16 bits.
 #[derive(Debug)]
 pub struct Outstanding {
     backpressure: Backpressure,
