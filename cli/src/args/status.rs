@@ -13,7 +13,7 @@ the response. They need no login, write no key, and ignore --etcd and --output.
 Exit codes: 0 ready, and a store leads; 1 not ready, for example a standby, or no store leads;
 2 bad input; 3 no response within 3 seconds.")]
 pub(crate) struct Status {
-    /// URL of `serve --metrics-listen` [default: http://127.0.0.1:9464]
+    /// URL of `serve --metrics-listen` [default: `http://127.0.0.1:9464`]
     ///
     /// Environment: `STATESTORE_METRICS_URL`.
     #[arg(long, env = "STATESTORE_METRICS_URL", hide_env = true, value_name = "URL")]

@@ -137,6 +137,7 @@ fn store_without_file_descriptors_reports_it_and_continues() {
 
 /// Silent connections that use all file descriptors end before their timeout of ten seconds.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "compared with the timeout of silent connections")]
 fn client_logs_in_while_silent_connections_use_all_file_descriptors() {
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -n 40; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_statestore")]);
