@@ -10,8 +10,10 @@ use crate::memory::Memory;
 use crate::message::Message;
 use crate::names::{self, KeyedHash, NameMap};
 use crate::session::{Route, Session};
+use crate::subscription_index::{
+    Availability, Match, Search, SubscriptionEntry, SubscriptionIndex,
+};
 use crate::table::Table;
-use crate::tree::{Availability, Match, Search, SubscriptionEntry, Tree};
 use statestore_mqtt::Qos;
 use statestore_mqtt::topic::Filter;
 
@@ -25,7 +27,7 @@ pub(crate) struct Sessions {
     sessions: Table<SessionId, Session>,
     by_client: NameMap<Arc<str>, SessionId>,
     /// Subscriptions of all sessions.
-    tree: Tree,
+    subscriptions: SubscriptionIndex,
     /// Session of the host.
     host: Option<SessionId>,
     /// Sessions with retained messages left to replay.
@@ -39,7 +41,7 @@ impl Sessions {
         Self {
             sessions: Table::default(),
             by_client: hash.map(),
-            tree: Tree::new(hash),
+            subscriptions: SubscriptionIndex::new(hash),
             host: None,
             replaying: VecDeque::new(),
             matches: Vec::new(),
@@ -122,7 +124,7 @@ impl Sessions {
         for filter in &session.subscriptions {
             budget.spend_filter(filter);
             if let Some(filter) = Filter::parse(filter) {
-                self.tree.remove(&filter, id);
+                self.subscriptions.remove(&filter, id);
             }
         }
         names::remove(&mut self.by_client, &session.client_id);
@@ -139,7 +141,7 @@ impl Sessions {
         subscription: SubscriptionEntry,
     ) -> Option<(&mut Session, bool)> {
         let session = self.sessions.get_mut(id)?;
-        let is_new = self.tree.insert(filter, Match { session: id, subscription });
+        let is_new = self.subscriptions.insert(filter, Match { session: id, subscription });
         session.subscribe(memory, text);
         Some((session, is_new))
     }
@@ -154,7 +156,7 @@ impl Sessions {
         filter: &Filter<'_>,
     ) -> Option<bool> {
         self.sessions.get_mut(id)?.unsubscribe(memory, text);
-        Some(self.tree.remove(filter, id))
+        Some(self.subscriptions.remove(filter, id))
     }
 
     /// Returns all matching subscriptions for a message, sorted by session. The caller returns the
@@ -178,7 +180,7 @@ impl Sessions {
             None => Availability::Never,
         };
         let mut search = Search { availability: &availability, found: &mut matches, work: 0 };
-        self.tree.find(message.topic(), &mut search);
+        self.subscriptions.find(message.topic(), &mut search);
         budget.spend(search.work);
         budget.spend_bytes(message.size());
         matches.sort_unstable_by_key(|found| found.session);

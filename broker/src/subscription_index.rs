@@ -162,7 +162,7 @@ impl SubscriberSet {
 
 /// All subscriptions.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct SubscriptionIndex {
     /// Subscribers by filters without wildcards. Most filters are of this kind, since each client
     /// subscribes to its response topic.
     exact: NameMap<Box<str>, SubscriberSet>,
@@ -175,7 +175,7 @@ fn has_wildcard(filter: &str) -> bool {
     filter.contains(['+', '#'])
 }
 
-impl Tree {
+impl SubscriptionIndex {
     pub(crate) fn new(hash: KeyedHash) -> Self {
         Self { exact: hash.map(), wildcards: Node::new(hash) }
     }
