@@ -99,7 +99,7 @@ pub(crate) struct Session {
     pub(crate) will: Option<Will>,
     /// Time at which the will of a disconnected client is published.
     pub(crate) will_at: Option<Duration>,
-    /// Filters, including share names. Their options are in the tree.
+    /// Filters, including share names. Their options are in [`SubscriptionIndex`].
     pub(crate) subscriptions: BTreeSet<Box<str>>,
     queue: VecDeque<QueuedMessage>,
     in_flight: VecDeque<InFlight>,

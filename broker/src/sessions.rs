@@ -17,7 +17,8 @@ use crate::table::Table;
 use statestore_mqtt::Qos;
 use statestore_mqtt::topic::Filter;
 
-/// Queued messages of a session at which the replay pauses.
+/// Queued messages of a session at which its replay of retained messages pauses. It bounds the
+/// queue, since a filter may match all retained messages.
 pub(crate) const REPLAYED_MAX: usize = 32;
 
 /// Capacity for subscribers that remains allocated. A message with more subscribers is rare.
@@ -26,7 +27,7 @@ const MATCHES_CAPACITY: usize = 1_024;
 pub(crate) struct Sessions {
     sessions: Table<SessionId, Session>,
     by_client: NameMap<Arc<str>, SessionId>,
-    /// Subscriptions of all sessions.
+    /// Subscriptions of all sessions, by filter.
     subscriptions: SubscriptionIndex,
     /// Session of the host.
     host: Option<SessionId>,
@@ -40,7 +41,7 @@ impl Sessions {
     pub(crate) fn new(hash: KeyedHash) -> Self {
         Self {
             sessions: Table::default(),
-            by_client: hash.map(),
+            by_client: hash.new_map(),
             subscriptions: SubscriptionIndex::new(hash),
             host: None,
             replaying: VecDeque::new(),
@@ -106,7 +107,7 @@ impl Sessions {
         self.host_session().is_some_and(|host| *host.client_id == *client_id)
     }
 
-    /// Adds a session under a new number.
+    /// Adds a session. The number must be greater than that of each session before.
     pub(crate) fn insert(&mut self, number: u64, session: Session) -> SessionId {
         let client_id = Arc::clone(&session.client_id);
         let id = self.sessions.insert(number, session);
