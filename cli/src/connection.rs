@@ -11,7 +11,7 @@ use statestore_server::config::{ClientTlsFiles, ConfigError};
 use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
 use crate::output::notice;
-use crate::sources::{TOKEN_FILE, source};
+use crate::sources::{TOKEN_FILE, setting_name};
 use statestore_doctor::tls;
 
 /// Address of a broker.
@@ -73,8 +73,8 @@ pub(crate) fn options(
     } else if login.tls_ca.is_some() || login.tls_cert.is_some() {
         return Err(Failure::bad_input(format_args!(
             "{} and {} require TLS: write the broker as mqtts://HOST:PORT",
-            source("tls-ca"),
-            source("tls-cert")
+            setting_name("tls-ca"),
+            setting_name("tls-cert")
         )));
     }
     if let Some(path) = &login.service_account_token_file {
@@ -93,7 +93,9 @@ pub(crate) fn options(
 /// The error of a TLS file, with the option or variable that names it.
 fn invalid_file(error: &ConfigError) -> Failure {
     match (error.key(), error.reason()) {
-        (Some(key), Some(reason)) => Failure::bad_input(format_args!("{}: {reason}", source(key))),
+        (Some(key), Some(reason)) => {
+            Failure::bad_input(format_args!("{}: {reason}", setting_name(key)))
+        }
         _ => Failure::bad_input(error),
     }
 }
@@ -102,7 +104,7 @@ fn invalid_file(error: &ConfigError) -> Failure {
 pub(crate) fn token(path: &Path) -> Result<Vec<u8>, Failure> {
     const TOKEN_MAX: usize = 60 << 10;
     let bad = |error: &dyn std::fmt::Display| {
-        let source = source(TOKEN_FILE);
+        let source = setting_name(TOKEN_FILE);
         Failure::bad_input(format_args!("{source} {}: {error}", path.display()))
     };
     let mut token = Vec::new();
@@ -132,7 +134,7 @@ pub(crate) fn silent_store(common: &Common) -> Result<StateStore, Failure> {
     let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
     let link = link(options);
     let builder = StateStore::builder().timeout(common.time_limit.timeout).backoff(pauses);
-    let failed = |error| Failure::bad_input(format_args!("{}: {error}", source("client-id")));
+    let failed = |error| Failure::bad_input(format_args!("{}: {error}", setting_name("client-id")));
     builder.spawn(link).map_err(failed)
 }
 

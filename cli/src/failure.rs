@@ -12,7 +12,7 @@ use statestore_tokio::{CloseReason, Error, LinkError, LinkErrorKind, Status, Sto
 
 use crate::escape::on_one_line;
 use crate::exit::Exit;
-use crate::sources::{TOKEN_FILE, source, sources_notice, variables};
+use crate::sources::{TOKEN_FILE, setting_name, sources_notice, variables};
 
 /// Error of a command.
 #[derive(Debug)]
@@ -103,25 +103,26 @@ impl Failure {
                 "{error}; a user's client ids are the user's name and names that start with it and \
                  a hyphen: leave out {}, set it to such a name, or set --user NAME (also with a \
                  certificate or a token)",
-                source("client-id")
+                setting_name("client-id")
             )),
             CloseReason::Credentials(error)
                 if code == Some(ReasonCode::BAD_AUTHENTICATION_METHOD) =>
             {
-                Self::Refused(format!("{error}, or leave out {}", source(TOKEN_FILE)))
+                Self::Refused(format!("{error}, or leave out {}", setting_name(TOKEN_FILE)))
             }
             CloseReason::Credentials(error)
             | CloseReason::NotAuthorized(error)
             | CloseReason::Unsupported(error) => Self::Refused(format!(
                 "{error}; {}, and check that this client id ({}) may connect",
                 check_login(),
-                source("client-id")
+                setting_name("client-id")
             )),
-            CloseReason::Moved(error) => {
-                Self::Unreachable(format!("{error}; set {} to the new address", source("broker")))
-            }
+            CloseReason::Moved(error) => Self::Unreachable(format!(
+                "{error}; set {} to the new address",
+                setting_name("broker")
+            )),
             CloseReason::TakenOver(error) if code == Some(ReasonCode::SESSION_TAKEN_OVER) => {
-                Self::Unreachable(format!("{error}, with {}", source("client-id")))
+                Self::Unreachable(format!("{error}, with {}", setting_name("client-id")))
             }
             CloseReason::Link(error)
                 if error.get_ref().is_some_and(|cause| cause.is::<OtherStore>()) =>
@@ -129,7 +130,7 @@ impl Failure {
                 Self::Unreachable(error.to_string())
             }
             CloseReason::Link(error) if error.kind() == LinkErrorKind::Proxy => {
-                Self::Unreachable(format!("{error}; check {}", source("proxy")))
+                Self::Unreachable(format!("{error}; check {}", setting_name("proxy")))
             }
             // These errors contain advice, which names options.
             CloseReason::TakenOver(error) | CloseReason::Tls(error) => {
@@ -194,11 +195,11 @@ impl Failure {
                 Some(reason) => {
                     let is_of_proxy = reason.kind() == LinkErrorKind::Proxy;
                     let option = if is_of_proxy { "proxy" } else { "broker" };
-                    format!("no connection to the broker: {reason}; check {}", source(option))
+                    format!("no connection to the broker: {reason}; check {}", setting_name(option))
                 }
                 None => format!(
                     "no connection to the broker in time; check {} and --timeout",
-                    source("broker")
+                    setting_name("broker")
                 ),
             }),
             Error::Undelivered(ReasonCode::NO_MATCHING_SUBSCRIBERS) => Self::Unreachable(
@@ -240,7 +241,7 @@ impl Failure {
 /// Advice for an error of a connection.
 pub(crate) fn check_settings() -> String {
     let login = login_variables().unwrap_or_else(|| "--user".to_owned());
-    format!("check {}, {login} and {}", source("broker"), source("tls-ca"))
+    format!("check {}, {login} and {}", setting_name("broker"), setting_name("tls-ca"))
 }
 
 /// Advice for a rejected login.

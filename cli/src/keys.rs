@@ -19,8 +19,9 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{json_text, line};
 
-/// Maximum number of concurrent reads of values.
-pub(crate) const READING_MAX: usize = 32;
+/// Maximum number of concurrent requests of a command. They hide the latency of the connection, and
+/// leave the store capacity for other clients.
+pub(crate) const REQUESTS_MAX: usize = 32;
 
 /// A key, and the read of its value with `--values`.
 type Reading = (Bytes, Option<JoinHandle<Result<Option<VersionedValue>, Error>>>);
@@ -38,7 +39,7 @@ pub(crate) async fn run(args: Keys) -> Result<ExitCode, Failure> {
     let failed = failure;
     let mut keys = store.scan(&args.pattern);
     let mut reading: VecDeque<Reading> = VecDeque::new();
-    let reading_max = if args.values { READING_MAX } else { 1 };
+    let reading_max = if args.values { REQUESTS_MAX } else { 1 };
     let (mut is_over, mut lines) = (false, Lines::default());
     while !is_over || !reading.is_empty() {
         while !is_over && reading.len() < reading_max {

@@ -17,7 +17,7 @@ pub(crate) fn record(sources: Vec<Source>) {
 }
 
 /// Returns the name of a setting in a message: its option, or the variables that set it.
-pub(crate) fn source(option: &str) -> String {
+pub(crate) fn setting_name(option: &str) -> String {
     variables(option).unwrap_or_else(|| format!("--{option}"))
 }
 
@@ -55,6 +55,6 @@ mod tests {
         assert_eq!(names(&sources, "broker").as_deref(), Some("A, B and C"));
         assert_eq!(names(&sources, "user").as_deref(), Some("D"));
         assert_eq!(names(&sources, "tls-ca"), None);
-        assert_eq!(source("tls-ca"), "--tls-ca");
+        assert_eq!(setting_name("tls-ca"), "--tls-ca");
     }
 }

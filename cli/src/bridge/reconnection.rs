@@ -1,4 +1,4 @@
-//! Attempts to connect, and to connect again.
+//! Attempts to open a connection, and to open it again after it was lost.
 
 use std::time::Duration;
 
@@ -11,15 +11,16 @@ use crate::output::notice;
 /// Pause before a lost connection is opened again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Pause before the first connection is tried again.
+/// Pause before the first connection is tried again. It is short, since the user waits.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 
-/// The state of one connection.
+/// The attempts to open one connection.
 pub(super) struct Reconnection {
     /// The purpose of the connection, for messages.
     purpose: &'static str,
-    /// Time limit of the first connection.
+    /// Time limit of all attempts until the first connection, and of each attempt after it.
     limit: Duration,
+    /// Time of the first attempt.
     since: Instant,
     was_connected: bool,
 }
@@ -29,7 +30,7 @@ impl Reconnection {
         Self { purpose, limit, since: Instant::now(), was_connected: false }
     }
 
-    /// Makes an attempt to connect, within its time limit.
+    /// Awaits an attempt to connect, at most for its time limit.
     pub(super) async fn attempt<T>(
         &self,
         connecting: impl Future<Output = Result<T, LinkError>>,
@@ -52,8 +53,8 @@ impl Reconnection {
         !std::mem::replace(&mut self.was_connected, true)
     }
 
-    /// Waits before the next attempt. Fails if there is none: after a permanent error, or if the
-    /// first connection takes too long.
+    /// Waits before the next attempt. Fails after a permanent error, or if the time limit of the
+    /// first connection has passed.
     pub(super) async fn retry(&self, error: LinkError) -> Result<(), Failure> {
         if !self.was_connected && error.is_transient() && self.attempt_limit() > FIRST_RETRY {
             sleep(FIRST_RETRY).await;
