@@ -18,7 +18,7 @@ pub enum LinkErrorKind {
     Unreachable,
     /// The broker did not respond in time.
     TimedOut,
-    /// The proxy refused the connection, or its response is invalid.
+    /// The proxy cannot be reached, refused the connection, or sent an invalid response.
     Proxy,
     /// The TLS handshake failed, or the TLS configuration is invalid.
     Tls,

@@ -113,12 +113,12 @@ pub enum TlsError {
         #[source]
         error: pkcs8::Error,
     },
-    /// The file of the key requires a more expensive key derivation than is allowed: 2,000,000
-    /// iterations of PBKDF2, or 128 MiB of scrypt.
+    /// The file of the key requires a key derivation that is not allowed: zero or more than
+    /// 2,000,000 iterations of PBKDF2, or more work than 128 MiB of scrypt takes.
     #[cfg(feature = "encrypted-keys")]
     #[error(
-        "{}: deriving the key exceeds the limit of 2,000,000 iterations (PBKDF2) or 128 MiB \
-         (scrypt); encrypt it with `openssl pkcs8 -topk8 -in KEY -out NEW`",
+        "{}: the key derivation is not within 1 to 2,000,000 iterations (PBKDF2) or 128 MiB \
+         (scrypt); encrypt the key with `openssl pkcs8 -topk8 -in KEY -out NEW`",
         file.display()
     )]
     KeyDerivation {
