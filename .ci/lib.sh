@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Functions that the steps share. Each step sources this file first, from the root of the repository.
+# Functions that the steps share. Each step sources this file first, from the root of the
+# repository.
 set -euo pipefail
 
 # A build that runs once needs no files for incremental builds, which take gigabytes.
@@ -27,7 +28,8 @@ skip() {
     [ -z "${CHECK_SKIPPED:-}" ] || printf '%s: %s\n' "$1" "$2" >>"$CHECK_SKIPPED"
 }
 
-# Whether this script may install system packages: as root, with apt, unless CHECK_INSTALL is 0.
+# Returns whether this script may install system packages: as root, with apt, unless CHECK_INSTALL
+# is 0.
 may_install() {
     [ "${CHECK_INSTALL:-1}" != 0 ] && [ "$(id -u)" = 0 ] && have apt-get
 }
@@ -46,7 +48,8 @@ install_system_packages() {
     return 1
 }
 
-# try_rustup ARGUMENTS...: runs rustup without its output. Returns whether rustup exists and succeeded.
+# try_rustup ARGUMENTS...: runs rustup without its output. Returns whether rustup exists and
+# succeeded.
 try_rustup() {
     have rustup && rustup "$@" >/dev/null 2>&1
 }
@@ -62,7 +65,8 @@ install_toolchain() {
 build_tool() {
     have "$1" && return
     printf '   building %s into %s\n' "$2" "$target/tools"
-    # Without optimization: the build takes far longer than the run. It uses a temporary target folder of its own.
+    # Without optimization, since the build takes far longer than the run. Without CARGO_TARGET_DIR,
+    # cargo uses a temporary target folder, so the build leaves no files there.
     env -u CARGO_TARGET_DIR cargo install --quiet --debug --locked --root "$target/tools" "$2"
 }
 
@@ -79,24 +83,29 @@ missing_for_openssl() {
 }
 can_build_openssl() { [ -z "$(missing_for_openssl)" ]; }
 
-# Needed to build statestore-etcd.
+# Returns whether the compiler and the definitions exist that statestore-etcd needs to build.
 have_protobuf() {
     have protoc &&
-        { [ -e /usr/include/google/protobuf/empty.proto ] || [ -e /usr/local/include/google/protobuf/empty.proto ]; }
+        { [ -e /usr/include/google/protobuf/empty.proto ] ||
+            [ -e /usr/local/include/google/protobuf/empty.proto ]; }
 }
 
-# Installs what OpenSSL's crate needs to build, as far as this machine allows it.
+# Installs the system packages that OpenSSL's crate needs to build, if this script may.
 prepare_openssl() {
     # shellcheck disable=SC2046 # one word for each package
     can_build_openssl || install_system_packages $(missing_for_openssl) || true
 }
 
-# Features without which a test or an example is left out, of packages that build everywhere.
-features="statestore-client/encrypted-keys,statestore-client/json,statestore-client/websocket,statestore-server/schema,statestore-server/websocket,statestore-server/service-accounts,statestore-rumqttc/encrypted-keys,statestore-verify/tls"
+# Features of the default members that tests and examples require. Cargo skips a test or an example
+# without its features.
+features=statestore-client/encrypted-keys,statestore-client/json,statestore-client/websocket
+features+=,statestore-server/schema,statestore-server/websocket,statestore-server/service-accounts
+features+=,statestore-rumqttc/encrypted-keys,statestore-verify/tls
 
-# Sets `workspace`: the arguments that select packages and features. These are the default members if
-# CHECK_MEMBERS=default. Otherwise they are all packages with all features, as far as they can be built here,
-# and what that takes is installed.
+# Sets `workspace`: the arguments of cargo that select packages and features.
+# - With CHECK_MEMBERS=default, they select the default members.
+# - Otherwise, they select all packages and features. It installs the system packages that these
+#   need. If that fails, it skips the packages that cannot be built.
 select_workspace() {
     if [ "${CHECK_MEMBERS:-}" = default ]; then
         workspace=(--features "$features")
@@ -107,7 +116,7 @@ select_workspace() {
     workspace=(--workspace --all-features)
     can_build_openssl && have_protobuf && return
     skip "the feature jemalloc" "it is built only where all features are"
-    # Some of all features need the missing packages.
+    # --all-features would select features that need the missing packages.
     workspace=(--workspace --features "$features")
     if can_build_openssl; then
         workspace+=(--features statestore-paho/tls)
@@ -123,7 +132,8 @@ select_workspace() {
     fi
 }
 
-# Installs the programs that tests start. A test whose program is missing passes without testing anything.
+# Installs the programs that tests start, and reports the missing ones. A test passes without
+# testing anything if its program is missing.
 test_programs() {
     local missing=()
     have_mosquitto || missing+=(mosquitto)
@@ -132,7 +142,7 @@ test_programs() {
     have tshark || missing+=(tshark)
     have openssl || missing+=(openssl)
     [ ${#missing[@]} = 0 ] && return
-    # One by one: a distribution may lack one of them.
+    # One by one, since apt-get installs nothing if a distribution lacks one of them.
     for package in "${missing[@]}"; do
         install_system_packages "$package" || true
     done
@@ -143,11 +153,12 @@ test_programs() {
     have openssl || skip "tests of TLS" "openssl is not installed"
 }
 
-# Builds the commands with the features of the tests, so that nothing is compiled twice, and names them to the programs
-# that start them.
+# Builds the commands with the features of the tests, so that nothing is compiled twice. Exports the
+# paths of the commands for the programs that start them.
 build_commands() {
     run cargo build --quiet "${workspace[@]}" --locked --bins --tests
-    export STATESTORE_BIN=$target/debug/statestore STATESTORE_TOOLS_BIN=$target/debug/statestore-tools
+    export STATESTORE_BIN=$target/debug/statestore
+    export STATESTORE_TOOLS_BIN=$target/debug/statestore-tools
 }
 
 mkdir -p "$target"

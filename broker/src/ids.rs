@@ -1,10 +1,10 @@
 //! Identifiers of connections, sessions and attachments.
 
-use crate::table::Slot;
+use crate::table::TableKey;
 
 /// Identifier of a connection. It is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionId(Slot);
+pub struct ConnectionId(TableKey);
 
 /// Identifier of an attachment of a client in this process. It is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,27 +12,27 @@ pub struct LocalId(pub(crate) u64);
 
 /// Identifier of a session. It is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct SessionId(Slot);
+pub(crate) struct SessionId(TableKey);
 
-impl From<Slot> for ConnectionId {
-    fn from(slot: Slot) -> Self {
-        Self(slot)
+impl From<TableKey> for ConnectionId {
+    fn from(key: TableKey) -> Self {
+        Self(key)
     }
 }
 
-impl From<ConnectionId> for Slot {
+impl From<ConnectionId> for TableKey {
     fn from(id: ConnectionId) -> Self {
         id.0
     }
 }
 
-impl From<Slot> for SessionId {
-    fn from(slot: Slot) -> Self {
-        Self(slot)
+impl From<TableKey> for SessionId {
+    fn from(key: TableKey) -> Self {
+        Self(key)
     }
 }
 
-impl From<SessionId> for Slot {
+impl From<SessionId> for TableKey {
     fn from(id: SessionId) -> Self {
         id.0
     }

@@ -18,7 +18,7 @@ const QUEUE_BYTES: usize = 256;
 
 /// Maximum number of queued departures. They accumulate while there is no host. Further ones are
 /// dropped; see [`Broker::concerns_host`](crate::Broker::concerns_host).
-const GONE_MAX: usize = 10_000;
+const DEPARTURES_MAX: usize = 10_000;
 
 /// An item for the host.
 #[derive(Clone, Debug)]
@@ -38,11 +38,12 @@ pub(crate) struct Inbox {
     backlogged: VecDeque<Arc<str>>,
     /// Disconnected senders with items.
     departed: VecDeque<Arc<str>>,
-    /// Turns until the next backlogged sender gets one, and turns of backlogged senders until the
-    /// next departed sender gets one.
+    /// Turns of fresh senders until a backlogged or departed sender gets one.
     until_backlogged: usize,
+    /// Turns of backlogged senders until a departed sender gets one.
     until_departed: usize,
-    gone: usize,
+    /// Number of queued [`Item::Gone`].
+    departures: usize,
 }
 
 #[derive(Debug, Default)]
@@ -60,13 +61,13 @@ struct Queue {
 impl Inbox {
     pub(crate) fn new(hash: KeyedHash) -> Self {
         Self {
-            queues: hash.map(),
+            queues: hash.new_map(),
             fresh: VecDeque::new(),
             backlogged: VecDeque::new(),
             departed: VecDeque::new(),
             until_backlogged: 0,
             until_departed: 0,
-            gone: 0,
+            departures: 0,
         }
     }
 
@@ -96,10 +97,10 @@ impl Inbox {
             // A disconnected client reads no more responses.
             self.unpark(sender);
             let last = self.queues.get(sender).and_then(|queue| queue.items.back());
-            if self.gone >= GONE_MAX || matches!(last, Some(Item::Gone)) {
+            if self.departures >= DEPARTURES_MAX || matches!(last, Some(Item::Gone)) {
                 return false;
             }
-            self.gone += 1;
+            self.departures += 1;
         }
         let queue = match self.queues.get_mut(sender) {
             Some(queue) => queue,
@@ -156,7 +157,7 @@ impl Inbox {
         match &item {
             Item::Message(message) => queue.account.release(memory, message, size_of::<Item>()),
             Item::Gone => {
-                self.gone -= 1;
+                self.departures -= 1;
                 queue.account.remove(memory, size_of::<Item>());
             }
         }
@@ -236,7 +237,7 @@ impl Inbox {
             match &item {
                 Item::Message(message) => queue.account.release(memory, message, size_of::<Item>()),
                 Item::Gone => {
-                    self.gone -= 1;
+                    self.departures -= 1;
                     queue.account.remove(memory, size_of::<Item>());
                 }
             }

@@ -144,9 +144,9 @@ mod retained;
 mod session;
 mod sessions;
 mod stats;
+mod subscription_index;
 mod table;
 mod timers;
-mod tree;
 mod wakes;
 mod wills;
 

@@ -1,4 +1,4 @@
-//! Tables whose keys clients choose.
+//! Tables by client id, or by another text that clients choose.
 
 use core::borrow::Borrow;
 use core::fmt;
@@ -7,11 +7,11 @@ use core::hash::{BuildHasher, Hash};
 use hashbrown::HashMap;
 use siphasher::sip::SipHasher13;
 
-/// A table by client id, or by another text that clients choose.
+/// A table by a text that clients choose.
 pub(crate) type NameMap<K, V> = HashMap<K, V, KeyedHash>;
 
-/// A hash function with a secret key. A client that does not know the key cannot choose texts with
-/// the same hash, whose lookups would take long.
+/// A hash function with a secret key. Without the key, a client cannot choose texts that have one
+/// hash, so it cannot slow down the lookups of others.
 #[derive(Clone, Copy)]
 pub(crate) struct KeyedHash(u64);
 
@@ -21,7 +21,7 @@ impl KeyedHash {
     }
 
     /// Returns an empty table.
-    pub(crate) const fn map<K, V>(self) -> NameMap<K, V> {
+    pub(crate) const fn new_map<K, V>(self) -> NameMap<K, V> {
         HashMap::with_hasher(self)
     }
 }
@@ -34,7 +34,7 @@ impl BuildHasher for KeyedHash {
     }
 }
 
-/// Without the key.
+/// Omits the key.
 impl fmt::Debug for KeyedHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedHash").finish_non_exhaustive()
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn table_frees_the_capacity_of_removed_entries() {
-        let mut map: NameMap<Box<str>, u32> = KeyedHash::new(7).map();
+        let mut map: NameMap<Box<str>, u32> = KeyedHash::new(7).new_map();
         let name = |number: u32| format!("client-{number}").into_boxed_str();
         (0..10_000).for_each(|number| _ = map.insert(name(number), number));
         for number in 10..10_000 {

@@ -100,14 +100,14 @@ fn rank(open: &BTreeSet<(Stage, ConnectionId)>) -> Option<Rank> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::Slot;
+    use crate::table::TableKey;
 
     /// The order by its definition, computed from all connections.
     fn expected(all: &BTreeMap<u64, (u8, Option<Stage>)>) -> Option<ConnectionId> {
         let of = |network: u8| {
             let open = all.iter().filter(move |(_, (own, _))| *own == network);
             open.filter_map(|(id, (_, stage))| {
-                Some(((*stage)?, ConnectionId::from(Slot::numbered(*id))))
+                Some(((*stage)?, ConnectionId::from(TableKey::numbered(*id))))
             })
         };
         let by_network =
@@ -132,11 +132,11 @@ mod tests {
                 (0..3, _) | (_, None) => {
                     let network = u8::try_from(choice / 64 % 4).unwrap();
                     all.insert(at, (network, Some(Stage::New)));
-                    pending.insert(ConnectionId::from(Slot::numbered(at)), address(network));
+                    pending.insert(ConnectionId::from(TableKey::numbered(at)), address(network));
                 }
                 (3, Some(id)) => {
                     all.remove(&id);
-                    assert!(pending.remove(ConnectionId::from(Slot::numbered(id))));
+                    assert!(pending.remove(ConnectionId::from(TableKey::numbered(id))));
                 }
                 (number, Some(id)) => {
                     let stage = match number {
@@ -145,20 +145,20 @@ mod tests {
                         _ => None,
                     };
                     all.get_mut(&id).unwrap().1 = stage;
-                    pending.set_stage(ConnectionId::from(Slot::numbered(id)), stage);
+                    pending.set_stage(ConnectionId::from(TableKey::numbered(id)), stage);
                 }
             }
             if all.len() > 60 {
                 let (id, _) = all.pop_first().unwrap();
-                pending.remove(ConnectionId::from(Slot::numbered(id)));
+                pending.remove(ConnectionId::from(TableKey::numbered(id)));
             }
             assert_eq!(pending.next_displaced(), expected(&all));
             assert_eq!(pending.len(), all.len());
             let closing = all.values().filter(|(_, stage)| stage.is_none()).count();
             assert_eq!(pending.closing_len(), closing);
         }
-        assert!(!pending.remove(ConnectionId::from(Slot::numbered(u64::MAX))));
-        pending.set_stage(ConnectionId::from(Slot::numbered(u64::MAX)), Some(Stage::New));
-        assert!(!pending.contains(ConnectionId::from(Slot::numbered(u64::MAX))));
+        assert!(!pending.remove(ConnectionId::from(TableKey::numbered(u64::MAX))));
+        pending.set_stage(ConnectionId::from(TableKey::numbered(u64::MAX)), Some(Stage::New));
+        assert!(!pending.contains(ConnectionId::from(TableKey::numbered(u64::MAX))));
     }
 }

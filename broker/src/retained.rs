@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use crate::memory::{Memory, MemoryAccount};
 use crate::message::Message;
-use crate::tree::SubscriptionEntry;
+use crate::subscription_index::SubscriptionEntry;
 use statestore_mqtt::topic;
 
 /// Bytes of an entry, without message and topic.

@@ -16,7 +16,7 @@ use crate::memory::{Memory, MemoryAccount};
 use crate::message::{ForwardedProperties, Message, Sender};
 use crate::owner::Owner;
 use crate::retained::Replay;
-use crate::tree::Tree;
+use crate::subscription_index::SubscriptionIndex;
 
 use statestore_mqtt::Alias;
 use statestore_mqtt::Qos;
@@ -99,7 +99,7 @@ pub(crate) struct Session {
     pub(crate) will: Option<Will>,
     /// Time at which the will of a disconnected client is published.
     pub(crate) will_at: Option<Duration>,
-    /// Filters, including share names. Their options are in the tree.
+    /// Filters, including share names. Their options are in [`SubscriptionIndex`].
     pub(crate) subscriptions: BTreeSet<Box<str>>,
     queue: VecDeque<QueuedMessage>,
     in_flight: VecDeque<InFlight>,
@@ -426,13 +426,13 @@ impl Session {
 
     pub(crate) fn subscribe(&mut self, memory: &mut Memory, filter: &str) {
         if self.subscriptions.insert(filter.into()) {
-            self.account.add(memory, Tree::cost(filter));
+            self.account.add(memory, SubscriptionIndex::cost(filter));
         }
     }
 
     pub(crate) fn unsubscribe(&mut self, memory: &mut Memory, filter: &str) {
         if self.subscriptions.remove(filter) {
-            self.account.remove(memory, Tree::cost(filter));
+            self.account.remove(memory, SubscriptionIndex::cost(filter));
         }
         if self.replays.remove(filter).is_some() {
             self.account.remove(memory, Replay::bytes(filter));
@@ -498,7 +498,7 @@ impl Session {
 
     /// Bytes of the session without messages, as the account must count them.
     fn fixed_bytes(&self) -> usize {
-        let subscriptions = self.subscriptions.iter().map(|filter| Tree::cost(filter));
+        let subscriptions = self.subscriptions.iter().map(|filter| SubscriptionIndex::cost(filter));
         let replays = self.replays.keys().map(|filter| Replay::bytes(filter));
         SESSION_BYTES
             + self.client_id.len()

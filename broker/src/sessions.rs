@@ -10,12 +10,15 @@ use crate::memory::Memory;
 use crate::message::Message;
 use crate::names::{self, KeyedHash, NameMap};
 use crate::session::{Route, Session};
+use crate::subscription_index::{
+    Availability, Match, Search, SubscriptionEntry, SubscriptionIndex,
+};
 use crate::table::Table;
-use crate::tree::{Availability, Match, Search, SubscriptionEntry, Tree};
 use statestore_mqtt::Qos;
 use statestore_mqtt::topic::Filter;
 
-/// Queued messages of a session at which the replay pauses.
+/// Queued messages of a session at which its replay of retained messages pauses. It bounds the
+/// queue, since a filter may match all retained messages.
 pub(crate) const REPLAYED_MAX: usize = 32;
 
 /// Capacity for subscribers that remains allocated. A message with more subscribers is rare.
@@ -24,8 +27,8 @@ const MATCHES_CAPACITY: usize = 1_024;
 pub(crate) struct Sessions {
     sessions: Table<SessionId, Session>,
     by_client: NameMap<Arc<str>, SessionId>,
-    /// Subscriptions of all sessions.
-    tree: Tree,
+    /// Subscriptions of all sessions, by filter.
+    subscriptions: SubscriptionIndex,
     /// Session of the host.
     host: Option<SessionId>,
     /// Sessions with retained messages left to replay.
@@ -38,8 +41,8 @@ impl Sessions {
     pub(crate) fn new(hash: KeyedHash) -> Self {
         Self {
             sessions: Table::default(),
-            by_client: hash.map(),
-            tree: Tree::new(hash),
+            by_client: hash.new_map(),
+            subscriptions: SubscriptionIndex::new(hash),
             host: None,
             replaying: VecDeque::new(),
             matches: Vec::new(),
@@ -104,7 +107,7 @@ impl Sessions {
         self.host_session().is_some_and(|host| *host.client_id == *client_id)
     }
 
-    /// Adds a session under a new number.
+    /// Adds a session. The number must be greater than that of each session before.
     pub(crate) fn insert(&mut self, number: u64, session: Session) -> SessionId {
         let client_id = Arc::clone(&session.client_id);
         let id = self.sessions.insert(number, session);
@@ -122,7 +125,7 @@ impl Sessions {
         for filter in &session.subscriptions {
             budget.spend_filter(filter);
             if let Some(filter) = Filter::parse(filter) {
-                self.tree.remove(&filter, id);
+                self.subscriptions.remove(&filter, id);
             }
         }
         names::remove(&mut self.by_client, &session.client_id);
@@ -139,7 +142,7 @@ impl Sessions {
         subscription: SubscriptionEntry,
     ) -> Option<(&mut Session, bool)> {
         let session = self.sessions.get_mut(id)?;
-        let is_new = self.tree.insert(filter, Match { session: id, subscription });
+        let is_new = self.subscriptions.insert(filter, Match { session: id, subscription });
         session.subscribe(memory, text);
         Some((session, is_new))
     }
@@ -154,7 +157,7 @@ impl Sessions {
         filter: &Filter<'_>,
     ) -> Option<bool> {
         self.sessions.get_mut(id)?.unsubscribe(memory, text);
-        Some(self.tree.remove(filter, id))
+        Some(self.subscriptions.remove(filter, id))
     }
 
     /// Returns all matching subscriptions for a message, sorted by session. The caller returns the
@@ -178,7 +181,7 @@ impl Sessions {
             None => Availability::Never,
         };
         let mut search = Search { availability: &availability, found: &mut matches, work: 0 };
-        self.tree.find(message.topic(), &mut search);
+        self.subscriptions.find(message.topic(), &mut search);
         budget.spend(search.work);
         budget.spend_bytes(message.size());
         matches.sort_unstable_by_key(|found| found.session);

@@ -5,26 +5,27 @@ use core::marker::PhantomData;
 
 use slab::Slab;
 
-/// Identifier of a value in a [`Table`]: a number that is never reused, and the place of the value.
-/// A greater number belongs to a newer value.
+/// Key of a value in a [`Table`]: a number that is never reused, and the place of the value, which
+/// is. Keys are ordered by age, the oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Slot {
+pub(crate) struct TableKey {
     number: u64,
     at: usize,
 }
 
 #[cfg(test)]
-impl Slot {
+impl TableKey {
     /// The first place, with this number.
     pub(crate) const fn numbered(number: u64) -> Self {
         Self { number, at: 0 }
     }
 }
 
-/// A table in which each value is found by its place, in constant time.
+/// A table that finds a value by its place, in constant time. The number detects a key whose value
+/// was removed.
 #[derive(Debug)]
 pub(crate) struct Table<I, T> {
-    /// Boxed, since places that were used once remain allocated.
+    /// Boxed, since the table never frees a place that was used once.
     values: Slab<(u64, Box<T>)>,
     id: PhantomData<I>,
 }
@@ -35,20 +36,20 @@ impl<I, T> Default for Table<I, T> {
     }
 }
 
-impl<I: Copy + From<Slot> + Into<Slot>, T> Table<I, T> {
-    /// Adds a value under a new number.
+impl<I: Copy + From<TableKey> + Into<TableKey>, T> Table<I, T> {
+    /// Adds a value. The number must be greater than that of each value before.
     pub(crate) fn insert(&mut self, number: u64, value: T) -> I {
         let at = self.values.insert((number, Box::new(value)));
-        I::from(Slot { number, at })
+        I::from(TableKey { number, at })
     }
 
     pub(crate) fn get(&self, id: I) -> Option<&T> {
-        let Slot { number, at } = id.into();
+        let TableKey { number, at } = id.into();
         self.values.get(at).filter(|(found, _)| *found == number).map(|(_, value)| &**value)
     }
 
     pub(crate) fn get_mut(&mut self, id: I) -> Option<&mut T> {
-        let Slot { number, at } = id.into();
+        let TableKey { number, at } = id.into();
         let found = self.values.get_mut(at).filter(|(found, _)| *found == number);
         found.map(|(_, value)| &mut **value)
     }
@@ -65,7 +66,7 @@ impl<I: Copy + From<Slot> + Into<Slot>, T> Table<I, T> {
     /// Iterates over all values in the order of their places.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (I, &T)> {
         let values = self.values.iter();
-        values.map(|(at, (number, value))| (I::from(Slot { number: *number, at }), &**value))
+        values.map(|(at, (number, value))| (I::from(TableKey { number: *number, at }), &**value))
     }
 }
 
@@ -81,7 +82,7 @@ mod tests {
         assert_eq!(table.get(first), Some(&"first"));
         assert_eq!(table.remove(first), Some("first"));
         let second = table.insert(2, "second");
-        assert_eq!(Slot::from(second).at, Slot::from(first).at);
+        assert_eq!(TableKey::from(second).at, TableKey::from(first).at);
         assert_eq!(table.get(first), None);
         assert_eq!(table.get_mut(first), None);
         assert_eq!(table.remove(first), None);

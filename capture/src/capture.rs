@@ -12,7 +12,7 @@ use statestore_proto::transport::{Incoming, Transmit};
 use crate::callbacks::{self, Results};
 use crate::codec::{bytes, number};
 use crate::frame;
-use crate::outputs::Text;
+use crate::outputs::TextWriter;
 use crate::redaction::Redaction;
 use crate::settings::{self, Flags};
 use crate::{inputs, outputs};
@@ -122,8 +122,8 @@ impl Capture {
         let is_pushed = frame::push(&mut self.out, |out| {
             out.push(inputs::TRANSMIT);
             // Writing to bytes cannot fail.
-            let text = &mut Text(out);
-            let _ = outputs::transmit(text, transmit, redaction, redaction.is_some());
+            let text = &mut TextWriter(out);
+            let _ = outputs::write_transmit(text, transmit, redaction, redaction.is_some());
         });
         if !is_pushed {
             self.end(TOO_LONG);
@@ -133,7 +133,7 @@ impl Capture {
     /// Captures a batch that was polled with a limit of `count` records.
     pub(crate) fn batch(&mut self, count: usize, batch: &Batch) {
         let redaction = self.redaction.as_ref();
-        let text = outputs::batch(batch, redaction, redaction.is_some());
+        let text = outputs::batch_text(batch, redaction, redaction.is_some());
         self.push(|out| {
             out.push(inputs::BATCH);
             number(out, count as u64);

@@ -13,13 +13,14 @@ use statestore_proto::transport::{Publish, Transmit};
 
 use crate::redaction::Redaction;
 
-/// Maximum length of bytes that are shown in full. Longer ones are shown by their first bytes,
-/// their length and their hash.
+/// Maximum length of bytes that are shown in full. The hash of longer bytes suffices to compare
+/// them, and keeps captures with large values short.
 const SHOWN_MAX: usize = 256;
 
-/// Number of bytes that are shown of longer ones.
+/// Number of first bytes that are shown of longer bytes, before their length and their hash.
 const HEAD_LEN: usize = 64;
 
+/// Bytes as text in quotes.
 struct Shown<'a>(&'a [u8]);
 
 impl fmt::Display for Shown<'_> {
@@ -39,7 +40,8 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Writes bytes as `escape_ascii` does, but whole runs of bytes that are not escaped.
+/// Writes bytes as `escape_ascii` does. Runs of bytes that need no escape are written at once, since
+/// they are most of a capture.
 fn write_escaped(f: &mut fmt::Formatter<'_>, mut bytes: &[u8]) -> fmt::Result {
     let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\'' | b'\\');
     while !bytes.is_empty() {
@@ -60,9 +62,9 @@ fn hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Writes a packet. In a redacted capture its value is replaced and the reason of a refusal is missing,
-/// since the reason may point into the original payload.
-pub(crate) fn transmit(
+/// Writes a packet. In a redacted capture, its value is replaced. The reason of a refusal is
+/// omitted, since it may refer to a position in the original payload.
+pub(crate) fn write_transmit(
     to: &mut impl fmt::Write,
     transmit: &Transmit,
     redaction: Option<&Redaction>,
@@ -92,7 +94,8 @@ fn write_publish(
 ) -> fmt::Result {
     let Publish { topic, payload, response_topic, correlation_data, message_expiry, token, .. } =
         publish;
-    let payload = redaction.map_or(Cow::Borrowed(&payload[..]), |it| it.output(payload));
+    let payload =
+        redaction.map_or(Cow::Borrowed(&payload[..]), |redaction| redaction.output(payload));
     write!(text, "PUBLISH {} {}", Shown(topic.as_bytes()), Shown(&payload))?;
     for (name, value) in publish.user_properties() {
         if !(is_redacted && name == property::REASON) {
@@ -117,18 +120,22 @@ fn write_publish(
     Ok(())
 }
 
-/// Bytes as the destination of texts.
-pub(crate) struct Text<'a>(pub(crate) &'a mut Vec<u8>);
+/// Writes text to the end of a byte buffer.
+pub(crate) struct TextWriter<'a>(pub(crate) &'a mut Vec<u8>);
 
-impl fmt::Write for Text<'_> {
+impl fmt::Write for TextWriter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.extend_from_slice(text.as_bytes());
         Ok(())
     }
 }
 
-/// A batch of records, by their number and their hash.
-pub(crate) fn batch(batch: &Batch, redaction: Option<&Redaction>, is_redacted: bool) -> String {
+/// Returns the text of a batch: the number and the hash of its records.
+pub(crate) fn batch_text(
+    batch: &Batch,
+    redaction: Option<&Redaction>,
+    is_redacted: bool,
+) -> String {
     let Batch { id, records } = batch;
     let mut hasher = SipHasher13::new();
     for record in records {
@@ -161,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_of_plain_bytes_are_written_as_single_bytes_are() {
+    fn runs_of_plain_bytes_are_written_like_single_bytes() {
         let all: Vec<u8> = (0..=u8::MAX).collect();
         for len in 1..=5 {
             for bytes in all.windows(len) {

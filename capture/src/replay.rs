@@ -207,7 +207,7 @@ impl Part {
                 let transmit = self.store.poll_transmit();
                 let text = transmit.map(|transmit| {
                     let mut text = String::new();
-                    let _ = outputs::transmit(&mut text, &transmit, None, self.is_redacted);
+                    let _ = outputs::write_transmit(&mut text, &transmit, None, self.is_redacted);
                     text
                 });
                 self.compare(reader, text, played)
@@ -217,7 +217,7 @@ impl Part {
                 let count = reader.number().ok_or(unreadable)?;
                 let count = usize::try_from(count).unwrap_or(usize::MAX);
                 let batch = self.store.poll_records_within(count);
-                let text = batch.map(|it| outputs::batch(&it, None, self.is_redacted));
+                let text = batch.map(|batch| outputs::batch_text(&batch, None, self.is_redacted));
                 self.compare(reader, text, played)
             }
             inputs::END => {

@@ -2,7 +2,6 @@
 
 mod echoes;
 mod inbound;
-mod notices;
 mod outbound;
 mod reconnection;
 mod template;
@@ -25,7 +24,7 @@ use inbound::Inbound;
 use outbound::Outbound;
 use template::Template;
 
-/// User property of the messages that a bridge publishes. Its value names the process.
+/// User property of the messages that a bridge publishes. Its value is a random id of the process.
 const MARK: &str = "statestore-bridge";
 
 /// Suffix of the client id of the connection that receives messages.
@@ -138,9 +137,11 @@ fn receiver(args: &Bridge, store: &StateStore) -> Result<ClientLink, Failure> {
     Ok(connection::link(options(args, store, RECEIVER)?, Endpoint::Broker).manual_acks(true))
 }
 
-/// The end of a connection.
+/// Reason why work on one connection has ended.
 enum Ended {
+    /// The connection was lost, or could not be opened.
     Connection(LinkError),
+    /// A new connection would not help.
     Failure(Failure),
 }
 

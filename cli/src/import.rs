@@ -11,15 +11,17 @@ use tokio::task::JoinSet;
 
 use crate::args::{Import, Output};
 use crate::connection;
-use crate::data::{keys, requests, restore, unix_now};
+use crate::data::{keys, restore, unix_now};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::keys::READING_MAX;
+use crate::keys::REQUESTS_MAX;
 use crate::output::{self, notice};
 use crate::progress::Progress;
+use crate::refusals::restored_key_failure;
 use crate::signals::Signals;
 
-/// Refused keys that are printed. The others are counted.
+/// Number of refused keys that are printed. The others are only counted, since a full store refuses
+/// all of them.
 const REFUSED_SHOWN: u64 = 10;
 
 pub(crate) async fn run(args: Import) -> Result<ExitCode, Failure> {
@@ -111,7 +113,7 @@ impl Running {
             for entry in entries {
                 self.progress.advance(1);
                 if self.number >= self.skip {
-                    while self.writes.len() >= READING_MAX {
+                    while self.writes.len() >= REQUESTS_MAX {
                         self.settle().await?;
                     }
                     self.set(entry);
@@ -157,7 +159,7 @@ impl Running {
             Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => {
                 self.counts.refused += 1;
                 if self.counts.refused <= REFUSED_SHOWN {
-                    notice(requests::key_failure(&key, error));
+                    notice(restored_key_failure(&key, error));
                 } else if self.counts.refused == REFUSED_SHOWN + 1 {
                     notice("further refused keys are only counted");
                 }

@@ -20,8 +20,9 @@ use crate::failure::Failure;
 use crate::output::{json_text, line};
 use crate::sources::Endpoint;
 
-/// Maximum number of concurrent reads of values.
-pub(crate) const READING_MAX: usize = 32;
+/// Maximum number of concurrent requests of a command. They hide the latency of the connection, and
+/// leave the store capacity for other clients.
+pub(crate) const REQUESTS_MAX: usize = 32;
 
 /// A key, and the read of its value with `--values`.
 type Reading = (Bytes, Option<JoinHandle<Result<Option<VersionedValue>, Error>>>);
@@ -39,7 +40,7 @@ pub(crate) async fn run(args: Keys) -> Result<ExitCode, Failure> {
     let failed = failure;
     let mut keys = store.scan(&args.pattern);
     let mut reading: VecDeque<Reading> = VecDeque::new();
-    let reading_max = if args.values { READING_MAX } else { 1 };
+    let reading_max = if args.values { REQUESTS_MAX } else { 1 };
     let (mut is_over, mut lines) = (false, Lines::default());
     while !is_over || !reading.is_empty() {
         while !is_over && reading.len() < reading_max {

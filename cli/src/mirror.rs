@@ -16,36 +16,34 @@ use tokio::time::{Instant, MissedTickBehavior, sleep};
 
 use crate::args::{Common, Connection, Login, Mirror, Output};
 use crate::connection;
-use crate::data::{requests, unix_now};
+use crate::data::unix_now;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::keys::{self, READING_MAX, matches_every_key};
+use crate::keys::{self, REQUESTS_MAX, matches_every_key};
+use crate::notices::Notices;
 use crate::output::{line, notice};
+use crate::refusals::{self, RETRY};
 use crate::signals::Signals;
 use crate::sources::Endpoint;
 
-/// Pause before a request that failed is repeated.
-const RETRY: Duration = Duration::from_secs(1);
-
-/// Refused keys that are printed. The others are counted.
+/// Number of refused keys that are printed. The others are only counted, since a full store refuses
+/// all of them.
 const REFUSED_SHOWN: u64 = 10;
 
-/// Changes that wait, for example while the target is out of reach.
+/// Maximum number of keys whose change waits, for example while the target is out of reach. At most
+/// [`KEYS_MAX`] of them have a value; the others are deletions.
 const WAITING_MAX: usize = 10_000;
 
-/// Pause between two notices about writes that are repeated.
-const NOTICE_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Keys that are mirrored at most.
+/// Maximum number of keys: that of a watched pattern.
 const KEYS_MAX: usize = 1_000;
 
-/// Interval of requests that show whether the target was replaced, which its responses report.
+/// Interval of requests to the target. Their responses show whether it was replaced.
 const TARGET_CHECK: Duration = Duration::from_secs(5);
 
-/// The key of these requests.
+/// Key of these requests. No client has to set it.
 const TARGET_CHECK_KEY: &str = "statestore-mirror-check";
 
-/// Expiry of the key that checks whether both stores differ, in case it cannot be deleted.
+/// Expiry of the key that [`check_different`] sets. It ends the key if it cannot be deleted.
 const PROBE_EXPIRY: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(args: Mirror) -> Result<ExitCode, Failure> {
@@ -101,7 +99,7 @@ fn request_failure(at: Endpoint, error: Error) -> Failure {
 
 /// A failed write of one key of the target; others may succeed.
 fn key_failure(key: &[u8], error: Error) -> Failure {
-    named(Endpoint::Target, requests::key_failure_at(Endpoint::Target, key, error))
+    named(Endpoint::Target, refusals::key_failure_at(Endpoint::Target, key, error))
 }
 
 /// A failed listing of the source.
@@ -121,7 +119,7 @@ async fn check_different(source: &StateStore, target: &StateStore) -> Result<(),
     let set = target.set(probe.clone(), "probe").expires_after(PROBE_EXPIRY).await;
     set.map_err(|error| request_failure(Endpoint::Target, error))?;
     let found = source.get(probe.clone()).await;
-    // It expires otherwise.
+    // If this fails, the key expires.
     let _ = target.del(probe).await;
     match found.map_err(|error| request_failure(Endpoint::Source, error))? {
         Some(_) => Err(same_store_failure()),
@@ -158,7 +156,7 @@ async fn follow(source: &StateStore, copier: &mut Copier, args: &Mirror) -> Resu
     let mut check = tokio::time::interval_at(Instant::now() + TARGET_CHECK, TARGET_CHECK);
     check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut is_live, mut is_reported) = (false, false);
-    // Copied keys that the present watch has not reported.
+    // Copied keys that the present watch has not reported. At `Live`, they are deleted.
     let mut unlisted = BTreeSet::new();
     let mut report = tokio::time::interval_at(Instant::now() + args.report, args.report);
     loop {
@@ -204,7 +202,7 @@ async fn follow(source: &StateStore, copier: &mut Copier, args: &Mirror) -> Resu
             Some(_) = replacements.next() => {
                 notice("target: the store was restarted or replaced; copying all keys again");
                 changes = watch();
-                // The watch before may have held deletions that were not received.
+                // The previous watch may have had deletions that were not processed yet.
                 unlisted = copier.versions.keys().cloned().collect();
                 (is_live, is_reported) = (false, false);
             }
@@ -219,11 +217,12 @@ async fn follow(source: &StateStore, copier: &mut Copier, args: &Mirror) -> Resu
     }
 }
 
-/// A value of the source, or a deletion.
-#[derive(Clone)]
-struct Copy {
+/// A change to copy.
+struct Change {
+    /// `None` for a deletion.
     value: Option<Bytes>,
-    /// The version of the source. Without one, a key is written without a fence.
+    /// Version in the source; for a deletion, that of the removed value. The write is without a
+    /// fencing token if it is unknown.
     version: Option<Version>,
     /// Refusals so far.
     refusals: u32,
@@ -237,7 +236,7 @@ struct Counts {
     /// Keys whose copy in the target is newer.
     superseded: u64,
     refused: u64,
-    /// Lag of the last copy.
+    /// Time from the version of the last copied value to the response of the target.
     lag: Option<Duration>,
 }
 
@@ -246,15 +245,16 @@ struct Copier {
     target: StateStore,
     output: Output,
     /// The latest change of each key that waits.
-    waiting: BTreeMap<Bytes, Copy>,
-    /// Keys with a write in flight, and the latest version that was written of each key.
-    in_flight: BTreeMap<Bytes, Copy>,
-    /// The latest version of each key, for a deletion without one.
+    waiting: BTreeMap<Bytes, Change>,
+    /// Keys with a write in flight, at most [`REQUESTS_MAX`].
+    in_flight: BTreeSet<Bytes>,
+    /// Version of the present value of each key, for a deletion, which is reported without one.
     versions: BTreeMap<Bytes, Version>,
-    writes: JoinSet<(Bytes, Copy, Result<(), Error>)>,
+    writes: JoinSet<(Bytes, Change, Result<(), Error>)>,
     counts: Counts,
+    /// Set if the counts have changed since the last report.
     has_changed: bool,
-    noticed: Option<Instant>,
+    notices: Notices,
     /// The last request of [`check_target`](Self::check_target).
     check: Option<JoinHandle<()>>,
 }
@@ -265,12 +265,12 @@ impl Copier {
             target,
             output,
             waiting: BTreeMap::new(),
-            in_flight: BTreeMap::new(),
+            in_flight: BTreeSet::new(),
             versions: BTreeMap::new(),
             writes: JoinSet::new(),
             counts: Counts::default(),
             has_changed: false,
-            noticed: None,
+            notices: Notices::default(),
             check: None,
         }
     }
@@ -299,7 +299,7 @@ impl Copier {
             (Some(_), Some(version)) => _ = self.versions.insert(key.clone(), version.clone()),
             _ => _ = self.versions.remove(&key),
         }
-        self.waiting.insert(key, Copy { value, version, refusals: 0 });
+        self.waiting.insert(key, Change { value, version, refusals: 0 });
         // Deletions are included: the target may have a key that this process did not write.
         match self.waiting.len() > WAITING_MAX {
             true => Err(Failure::unreachable(format_args!(
@@ -316,22 +316,22 @@ impl Copier {
     }
 
     fn start_writes(&mut self) {
-        while self.writes.len() < READING_MAX {
-            let free = self.waiting.keys().find(|key| !self.in_flight.contains_key(*key));
+        while self.writes.len() < REQUESTS_MAX {
+            let free = self.waiting.keys().find(|key| !self.in_flight.contains(*key));
             let Some(key) = free.cloned() else { return };
-            let Some(copy) = self.waiting.remove(&key) else { return };
-            self.in_flight.insert(key.clone(), copy.clone());
-            self.write(key, copy, Duration::ZERO);
+            let Some(change) = self.waiting.remove(&key) else { return };
+            self.in_flight.insert(key.clone());
+            self.write(key, change, Duration::ZERO);
         }
     }
 
-    fn write(&mut self, key: Bytes, copy: Copy, pause: Duration) {
+    fn write(&mut self, key: Bytes, change: Change, pause: Duration) {
         let target = self.target.clone();
         self.writes.spawn(async move {
             sleep(pause).await;
             let token =
-                copy.version.as_ref().map(|version| FencingToken::new(version.hlc().clone()));
-            let result = match &copy.value {
+                change.version.as_ref().map(|version| FencingToken::new(version.hlc().clone()));
+            let result = match &change.value {
                 Some(value) => {
                     let set = target.set(key.clone(), value.clone());
                     match token {
@@ -347,19 +347,19 @@ impl Copier {
                     }
                 }
             };
-            (key, copy, result)
+            (key, change, result)
         });
     }
 
     fn settle(
         &mut self,
-        (key, mut copy, result): (Bytes, Copy, Result<(), Error>),
+        (key, mut change, result): (Bytes, Change, Result<(), Error>),
     ) -> Result<(), Failure> {
         self.has_changed = true;
         match result {
             Ok(()) => {
                 let counts = &mut self.counts;
-                match (&copy.value, copy.version) {
+                match (&change.value, change.version) {
                     (Some(_), version) => {
                         counts.copied += 1;
                         counts.lag = version.map(|version| lag(unix_now(), version.hlc().wall()));
@@ -371,12 +371,10 @@ impl Copier {
             Err(Error::Refused {
                 error: ServiceError::Known(Refusal::FencingTokenLower), ..
             }) => self.counts.superseded += 1,
-            Err(error)
-                if requests::may_pass(&error) && copy.refusals + 1 < requests::ATTEMPTS_MAX =>
-            {
-                copy.refusals += 1;
+            Err(error) if refusals::may_pass(&error, change.refusals) => {
+                change.refusals += 1;
                 self.notice_repetition(&key_failure(&key, error));
-                self.repeat(key, copy);
+                self.repeat(key, change);
                 return Ok(());
             }
             Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => {
@@ -388,7 +386,7 @@ impl Copier {
             Err(error @ Error::Closed(_)) => return Err(request_failure(Endpoint::Target, error)),
             Err(error) => {
                 self.notice_repetition(&request_failure(Endpoint::Target, error));
-                self.repeat(key, copy);
+                self.repeat(key, change);
                 return Ok(());
             }
         }
@@ -396,24 +394,21 @@ impl Copier {
         Ok(())
     }
 
-    /// Prints why a write is repeated, unless there was such a notice just before.
+    /// Prints why a write is repeated.
     fn notice_repetition(&mut self, failure: &Failure) {
-        if self.noticed.is_none_or(|noticed| noticed.elapsed() >= NOTICE_INTERVAL) {
-            self.noticed = Some(Instant::now());
-            notice(format_args!("{failure}; trying again"));
-        }
+        self.notices.print("again", format_args!("{failure}; trying again"));
     }
 
     /// Repeats the write, unless a later change of the key replaces it.
-    fn repeat(&mut self, key: Bytes, copy: Copy) {
+    fn repeat(&mut self, key: Bytes, change: Change) {
         if self.waiting.contains_key(&key) {
             self.in_flight.remove(&key);
         } else {
-            self.write(key, copy, RETRY);
+            self.write(key, change, RETRY);
         }
     }
 
-    async fn print(&mut self, what: &str) -> Result<(), Failure> {
+    async fn print(&mut self, state: &str) -> Result<(), Failure> {
         self.has_changed = false;
         let waiting = self.waiting.len() + self.writes.len();
         let Counts { copied, deleted, superseded, refused, lag } = self.counts;
@@ -422,13 +417,13 @@ impl Copier {
             Output::Text => {
                 let lag = lag_ms.map_or_else(String::new, |lag| format!(", lag {lag} ms"));
                 format!(
-                    "{what}: copied {copied}, deleted {deleted}, newer in the target \
+                    "{state}: copied {copied}, deleted {deleted}, newer in the target \
                      {superseded}, refused {refused}, waiting {waiting}{lag}\n"
                 )
             }
             Output::Json => {
                 let text = json!({
-                    "result": what, "copied": copied, "deleted": deleted,
+                    "result": state, "copied": copied, "deleted": deleted,
                     "newer_in_target": superseded, "refused": refused, "waiting": waiting,
                     "lag_ms": lag_ms,
                 });

@@ -35,7 +35,7 @@ impl Endpoint {
     /// set it.
     pub(crate) fn name(self, option: &str) -> String {
         match (self, option) {
-            (Self::Broker, _) => source(option),
+            (Self::Broker, _) => setting_name(option),
             (Self::Source, "broker") => "FROM".to_owned(),
             (Self::Target, "broker") => "TO".to_owned(),
             (Self::Source, _) => format!("--{option}"),
@@ -68,7 +68,7 @@ impl Endpoint {
 
 /// Returns the name of a setting of a command with one connection: its option, or the variables
 /// that set it.
-pub(crate) fn source(option: &str) -> String {
+pub(crate) fn setting_name(option: &str) -> String {
     variables(option).unwrap_or_else(|| format!("--{option}"))
 }
 
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(names(&sources, "broker").as_deref(), Some("A, B and C"));
         assert_eq!(names(&sources, "user").as_deref(), Some("D"));
         assert_eq!(names(&sources, "tls-ca"), None);
-        assert_eq!(source("tls-ca"), "--tls-ca");
+        assert_eq!(setting_name("tls-ca"), "--tls-ca");
         assert_eq!(listed(&sources), "--broker by A, B and C; --user by D");
     }
 }

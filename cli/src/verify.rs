@@ -20,7 +20,7 @@ use crate::failure::{Failure, check_settings};
 use crate::output::{notice, notice_lines, raw};
 use crate::progress::Progress;
 use crate::signals::{Received, Signals};
-use crate::sources::{TOKEN_FILE, source};
+use crate::sources::{TOKEN_FILE, setting_name};
 
 /// Maximum number of remaining keys that are printed.
 const LEFT_SHOWN: usize = 10;
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     if connection.login.service_account_token_file.is_some() {
         return Err(Failure::bad_input(format_args!(
             "{}: verify does not support tokens; use --user or --tls-cert",
-            source(TOKEN_FILE)
+            setting_name(TOKEN_FILE)
         )));
     }
     let options = options(&connection.broker, &connection.login, &name)?;

@@ -8,7 +8,7 @@ use crate::message::Message;
 use crate::retained::Replay;
 use crate::session::QueuedMessage;
 use crate::sessions::REPLAYED_MAX;
-use crate::tree::SubscriptionEntry;
+use crate::subscription_index::SubscriptionEntry;
 
 /// Maximum number of retained topics that one turn visits.
 const SLICE: usize = 256;

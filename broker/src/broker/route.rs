@@ -9,7 +9,7 @@ use crate::inbox::Item;
 use crate::incidents::{IncidentKind, IncidentRef};
 use crate::message::Message;
 use crate::session::{QueuedMessage, Route};
-use crate::tree::Match;
+use crate::subscription_index::Match;
 use statestore_mqtt::Qos;
 use statestore_mqtt::Reason;
 

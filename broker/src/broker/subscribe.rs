@@ -9,7 +9,7 @@ use crate::filter_batch::{FilterBatch, FilterOperation};
 use crate::ids::{ConnectionId, SessionId};
 use crate::incidents::{IncidentKind, IncidentRef};
 use crate::retained::Replay;
-use crate::tree::{SubscriptionEntry, Tree};
+use crate::subscription_index::{SubscriptionEntry, SubscriptionIndex};
 use statestore_mqtt::Reason;
 use statestore_mqtt::packet::{
     Acks, Filters, Packet, RetainHandling, Subscribe, Subscription, Subscriptions, Unsubscribe,
@@ -214,7 +214,7 @@ impl Broker {
             return Ok(());
         };
         let is_new = !session.subscriptions.contains(text);
-        let account = session.account.bytes() + Tree::cost(text);
+        let account = session.account.bytes() + SubscriptionIndex::cost(text);
         let exceeds_limit =
             session.subscriptions.len() >= limits.subscriptions || account > limits.session_memory;
         if is_new && exceeds_limit {

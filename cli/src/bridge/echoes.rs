@@ -14,15 +14,17 @@ use tokio::time::Instant;
 
 use super::template::Template;
 
-/// Time in which the notification of a write is expected. A new key is found within ten seconds. A
-/// value that changes again before that is never notified, so its record must end.
+/// Time in which the notification of a write is expected. The watch finds a new key within ten
+/// seconds. A value that changes again before that is never notified, so it must not be expected
+/// without a limit.
 const EXPECTED_FOR: Duration = Duration::from_secs(30);
 
-/// Keys with writes whose notification has not arrived. Without an entry, a write is published to
-/// its topic once, and ignored there.
+/// Maximum number of keys with writes whose notification has not arrived: more than the 1,000 keys
+/// of a watched pattern. A write beyond it is published to its topic once, and ignored there.
 const KEYS_MAX: usize = 4_096;
 
-/// Writes of one key whose notification has not arrived.
+/// Maximum number of writes of one key whose notification has not arrived. Beyond it, the oldest
+/// is dropped, so its change is published once.
 const WRITES_MAX: usize = 64;
 
 /// The keys that are published, and their topics.
@@ -60,16 +62,18 @@ pub(super) enum Origin {
     Pending,
 }
 
+/// Writes of one key from the topic to which it is published.
 #[derive(Default)]
-struct Recorded {
+struct KeyWrites {
+    /// Set between the request and the response of a write.
     is_in_flight: bool,
-    /// In the order of their notifications, with the times of their responses.
+    /// Writes whose notification is expected, in the order of their notifications, with the times of their responses.
     writes: VecDeque<(Instant, Write)>,
 }
 
-impl Recorded {
-    /// Removes the writes whose notification is not expected any more. Returns whether something
-    /// is left.
+impl KeyWrites {
+    /// Removes the writes whose notification is not expected any more. Returns whether the entry is
+    /// still needed.
     fn retain_expected(&mut self, now: Instant) -> bool {
         let is_over = |(at, _): &(Instant, Write)| now.duration_since(*at) > EXPECTED_FOR;
         while self.writes.front().is_some_and(is_over) {
@@ -83,7 +87,7 @@ impl Recorded {
 pub(super) struct Echoes {
     /// `None` unless both directions are configured.
     route: Option<Route>,
-    keys: BTreeMap<Bytes, Recorded>,
+    keys: BTreeMap<Bytes, KeyWrites>,
 }
 
 impl Echoes {
@@ -117,8 +121,8 @@ impl Echoes {
         }
     }
 
-    /// The origin of a change that was notified. `version` is that of a value that was set; `None`
-    /// for a deletion.
+    /// Returns the origin of a change that was notified. `version` is that of a value that was set;
+    /// `None` for a deletion.
     fn origin(&mut self, now: Instant, key: &Bytes, version: Option<&Version>) -> Origin {
         let Some(recorded) = self.keys.get_mut(key) else { return Origin::Other };
         recorded.retain_expected(now);
@@ -152,7 +156,7 @@ impl Echoes {
     }
 }
 
-/// The state that both directions share.
+/// [`Echoes`] of both directions: one records writes, the other one looks for their echoes.
 #[derive(Clone)]
 pub(super) struct SharedEchoes(Rc<(RefCell<Echoes>, Notify)>);
 
@@ -161,12 +165,13 @@ impl SharedEchoes {
         Self(Rc::new((RefCell::new(echoes), Notify::new())))
     }
 
-    /// A write of a key from this topic begins. The next one of this key begins after its end.
+    /// Records that a write of a key from this topic begins. The caller begins the next write of the
+    /// key after the end of this one.
     pub(super) fn begin(&self, key: &Bytes, topic: &str) {
         self.0.0.borrow_mut().begin(Instant::now(), key, topic);
     }
 
-    /// A write has ended. `write` is `None` if it has changed nothing.
+    /// Records the end of a write. `write` is `None` if it has changed nothing.
     pub(super) fn end(&self, key: &Bytes, write: Option<Write>) {
         self.0.0.borrow_mut().end(Instant::now(), key, write);
         self.0.1.notify_one();

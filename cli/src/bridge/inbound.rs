@@ -13,35 +13,35 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::echoes::{SharedEchoes, Write};
-use super::notices::Notices;
 use super::reconnection::Reconnection;
 use super::template::Template;
 use super::{Ended, MARK, is_reserved};
 use crate::args::Bridge;
-use crate::data::requests::{self, ATTEMPTS_MAX};
-use crate::escape::one_line;
+use crate::escape::preview;
 use crate::failure::Failure;
-use crate::keys::READING_MAX;
+use crate::keys::REQUESTS_MAX;
+use crate::notices::Notices;
 use crate::output::notice;
+use crate::refusals::{self, RETRY};
 
-/// Maximum number of messages that are not acknowledged yet.
+/// Maximum number of messages that are not acknowledged. They are acknowledged in order, so they
+/// wait for the slowest write. It is less than the Receive Maximum, so that the broker does not have
+/// to stop first.
 const HELD_MAX: usize = 256;
-
-/// Pause before a request that failed is repeated.
-const RETRY: Duration = Duration::from_secs(1);
-
-/// Characters of a topic that are shown.
-const SHOWN_MAX: usize = 200;
 
 /// A message that is not acknowledged.
 struct Held {
+    /// `None` after the connection was lost: the broker delivers the message again.
     delivery: Option<Delivery>,
+    /// Zero for a message that is ignored.
     number: u64,
+    /// Set if the key is set, or the message was skipped, or its write was refused.
     is_done: bool,
 }
 
 /// A change of a key.
 struct Change {
+    /// Number of the message.
     number: u64,
     topic: String,
     key: Bytes,
@@ -68,8 +68,9 @@ pub(super) struct Inbound {
     reconnection: Reconnection,
     /// In order of arrival, since messages are acknowledged in that order.
     held: VecDeque<Held>,
-    /// Waits for the previous write of its key.
+    /// Waits for the previous write of its key, or for the end of another write.
     next: Option<Change>,
+    /// Keys with a write in flight, at most [`REQUESTS_MAX`].
     busy: Vec<Bytes>,
     writes: JoinSet<(Change, Result<Option<Write>, Error>)>,
     received: u64,
@@ -193,7 +194,7 @@ impl Inbound {
         }
     }
 
-    /// Acknowledges the messages at the front whose keys are set.
+    /// Acknowledges the messages at the front that are done.
     fn acknowledge(&mut self) {
         while let Some(held) = self.held.front().filter(|held| held.is_done) {
             if let Some(delivery) = held.delivery
@@ -213,15 +214,15 @@ impl Inbound {
         delivery: Option<Delivery>,
         mark: Option<&str>,
     ) {
-        // Responses and notifications of the store would cause further ones, and so would changes
-        // that this process has published.
+        // A write causes a response and notifications, and a change that this process publishes. If
+        // these set keys, they would cause further ones.
         if is_reserved(topic) || mark == Some(&self.mark) {
             self.held.push_back(Held { delivery, number: 0, is_done: true });
             return;
         }
         self.received += 1;
         let number = self.received;
-        match self.change(number, topic, payload, mark.is_some()) {
+        match self.change_of(number, topic, payload, mark.is_some()) {
             Ok(change) => {
                 self.held.push_back(Held { delivery, number, is_done: false });
                 self.next = Some(change);
@@ -229,14 +230,14 @@ impl Inbound {
             Err(reason) => {
                 self.held.push_back(Held { delivery, number, is_done: true });
                 self.skipped += 1;
-                let topic = one_line(topic.as_bytes()).chars().take(SHOWN_MAX).collect::<String>();
+                let topic = preview(topic.as_bytes());
                 self.notices.print(reason, format_args!("message of {topic} skipped: {reason}"));
             }
         }
     }
 
-    /// The change that a message causes, or the reason to skip it.
-    fn change(
+    /// Returns the change that a message causes, or the reason to skip it.
+    fn change_of(
         &self,
         number: u64,
         topic: &str,
@@ -250,14 +251,14 @@ impl Inbound {
         let value = match (payload.is_empty(), &self.pointer) {
             (true, _) => None,
             (false, None) => Some(payload.clone()),
-            (false, Some(pointer)) => Some(part(payload, pointer)?),
+            (false, Some(pointer)) => Some(value_at(payload, pointer)?),
         };
         Ok(Change { number, topic: topic.to_owned(), key: key.into(), value, refusals: 0 })
     }
 
     fn start_write(&mut self) {
         let is_free = |change: &mut Change| {
-            !self.busy.contains(&change.key) && self.writes.len() < READING_MAX
+            !self.busy.contains(&change.key) && self.writes.len() < REQUESTS_MAX
         };
         if let Some(change) = self.next.take_if(is_free) {
             self.busy.push(change.key.clone());
@@ -300,16 +301,16 @@ impl Inbound {
                 }
                 write
             }
-            Err(error) if requests::may_pass(&error) && change.refusals + 1 < ATTEMPTS_MAX => {
+            Err(error) if refusals::may_pass(&error, change.refusals) => {
                 change.refusals += 1;
-                let failure = requests::key_failure(&change.key, error);
+                let failure = refusals::key_failure(&change.key, error);
                 self.notices.print("again", format_args!("{failure}; trying again"));
                 self.write(change, RETRY);
                 return Ok(());
             }
             Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => {
                 self.refused += 1;
-                self.notices.print("refused", requests::key_failure(&change.key, error));
+                self.notices.print("refused", refusals::key_failure(&change.key, error));
                 None
             }
             Err(error @ Error::Closed(_)) => return Err(Failure::request(error)),
@@ -336,7 +337,7 @@ fn mark_of(message: &Message) -> Option<&str> {
 }
 
 /// The value at a JSON pointer.
-fn part(payload: &[u8], pointer: &str) -> Result<Bytes, &'static str> {
+fn value_at(payload: &[u8], pointer: &str) -> Result<Bytes, &'static str> {
     let json: Value = serde_json::from_slice(payload).map_err(|_| "the payload is not JSON")?;
     match json.pointer(pointer) {
         None | Some(Value::Null) => Err("the payload has no value at --value"),
@@ -360,12 +361,12 @@ mod tests {
             ("/none", Err("the payload has no value at --value")),
             ("/data/x", Err("the payload has no value at --value")),
         ] {
-            let found = part(payload, pointer);
+            let found = value_at(payload, pointer);
             assert_eq!(found, expected.map(Bytes::from), "{pointer}");
         }
-        assert!(part(b"{", "").is_err() && part(b"[[", "/0").is_err());
-        assert_eq!(part(b"7", ""), Ok("7".into()));
+        assert!(value_at(b"{", "").is_err() && value_at(b"[[", "/0").is_err());
+        assert_eq!(value_at(b"7", ""), Ok("7".into()));
         let deep = vec![b'['; 10_000];
-        assert_eq!(part(&deep, ""), Err("the payload is not JSON"));
+        assert_eq!(value_at(&deep, ""), Err("the payload is not JSON"));
     }
 }

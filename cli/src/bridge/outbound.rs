@@ -13,27 +13,26 @@ use statestore_tokio::{
 };
 
 use super::echoes::{Origin, SharedEchoes};
-use super::notices::Notices;
 use super::reconnection::Reconnection;
 use super::template::Template;
 use super::{Ended, MARK};
 use crate::args::Bridge;
-use crate::escape::one_line;
+use crate::escape::preview;
 use crate::failure::Failure;
+use crate::notices::Notices;
 use crate::output::notice;
 
-/// Changes that wait to be published. At this number the watch is not read: it then drops changes,
-/// and reports the present values later.
+/// Maximum number of changes that wait to be published. At this number, the watch is not polled. It
+/// then drops changes, and reports the present values later.
 const WAITING_MAX: usize = 256;
 
-/// Keys that are watched at most. The changes of others are not published.
+/// Maximum number of keys that are watched: that of a watched pattern. Changes of other keys are not
+/// published.
 const KEYS_MAX: usize = 1_000;
 
-/// Messages without an acknowledgement of the broker. They are published again after a reconnect.
+/// Maximum number of messages without an acknowledgement of the broker. They are published again
+/// after a reconnect, so it bounds the duplicates that a subscriber may get.
 const UNSETTLED_MAX: usize = 64;
-
-/// Characters of a key that are shown.
-const SHOWN_MAX: usize = 200;
 
 struct Change {
     key: Bytes,
@@ -64,9 +63,10 @@ pub(super) struct Outbound {
     echoes: SharedEchoes,
     reconnection: Reconnection,
     waiting: VecDeque<Change>,
-    /// In the order in which they were published.
+    /// Messages without an acknowledgement, in the order in which they were published.
     unsettled: VecDeque<Unsettled>,
     last_token: u64,
+    /// Set after the present values were reported once.
     has_begun: bool,
     published: u64,
     skipped: u64,
@@ -155,12 +155,12 @@ impl Outbound {
         }
         self.reconnection.record_connection();
         self.socket = Some(socket);
-        // The session of the lost connection is gone.
+        // The session of the lost connection has ended, and its queue with it.
         for message in std::mem::take(&mut self.unsettled) {
             self.publish(message);
         }
         loop {
-            let waits_for_echo = self.start();
+            let waits_for_response = self.publish_waiting();
             let is_complete = self.count.is_some_and(|count| self.settled() >= count);
             if is_complete && self.unsettled.is_empty() {
                 return Ok(());
@@ -179,7 +179,7 @@ impl Outbound {
                 event = self.changes.next(), if self.waiting.len() < WAITING_MAX => {
                     self.receive(event).map_err(Ended::Failure)?;
                 }
-                () = self.echoes.wait_ended(), if waits_for_echo => {}
+                () = self.echoes.wait_ended(), if waits_for_response => {}
             }
         }
     }
@@ -211,9 +211,9 @@ impl Outbound {
         Ok(())
     }
 
-    /// Publishes changes that wait. Returns whether the first of them waits for the response to a
-    /// write of this bridge.
-    fn start(&mut self) -> bool {
+    /// Publishes changes that wait. Returns whether the first of them may be an echo: it waits for
+    /// the response to a write of this bridge.
+    fn publish_waiting(&mut self) -> bool {
         while self.unsettled.len() < UNSETTLED_MAX {
             let begun = self.settled() + self.unsettled.len() as u64;
             if self.count.is_some_and(|count| begun >= count) {
@@ -238,7 +238,7 @@ impl Outbound {
                 }
                 Err(reason) => {
                     self.skipped += 1;
-                    let key = one_line(&key).chars().take(SHOWN_MAX).collect::<String>();
+                    let key = preview(&key);
                     self.notices.print(reason, format_args!("the key {key} skipped: {reason}"));
                 }
             }
@@ -281,7 +281,7 @@ impl Outbound {
 
     fn refuse(&mut self, topic: &str, reason: &dyn std::fmt::Display) {
         self.refused += 1;
-        let topic = one_line(topic.as_bytes()).chars().take(SHOWN_MAX).collect::<String>();
+        let topic = preview(topic.as_bytes());
         self.notices.print(
             "refused",
             format_args!(

@@ -1,25 +1,26 @@
-//! Attempts to connect, and to connect again.
+//! Attempts to open a connection, and to open it again after it was lost.
 
 use std::time::Duration;
 
 use statestore_tokio::{LinkError, LinkErrorKind, Status};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::notices::Notices;
 use crate::failure::Failure;
+use crate::notices::Notices;
 
 /// Pause before a lost connection is opened again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Pause before the first connection is tried again.
+/// Pause before the first connection is tried again. It is short, since the user waits.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 
-/// The state of one connection.
+/// The attempts to open one connection.
 pub(super) struct Reconnection {
     /// The purpose of the connection, for messages.
     purpose: &'static str,
-    /// Time limit of the first connection.
+    /// Time limit of all attempts until the first connection, and of each attempt after it.
     limit: Duration,
+    /// Time of the first attempt.
     since: Instant,
     was_connected: bool,
     notices: Notices,
@@ -36,7 +37,7 @@ impl Reconnection {
         }
     }
 
-    /// Makes an attempt to connect, within its time limit.
+    /// Awaits an attempt to connect, at most for its time limit.
     pub(super) async fn attempt<T>(
         &self,
         connecting: impl Future<Output = Result<T, LinkError>>,
@@ -59,8 +60,8 @@ impl Reconnection {
         !std::mem::replace(&mut self.was_connected, true)
     }
 
-    /// Waits before the next attempt. Fails if there is none: after a permanent error, or if the
-    /// first connection takes too long.
+    /// Waits before the next attempt. Fails after a permanent error, or if the time limit of the
+    /// first connection has passed.
     pub(super) async fn retry(&mut self, error: LinkError) -> Result<(), Failure> {
         if !self.was_connected && error.is_transient() && self.attempt_limit() > FIRST_RETRY {
             sleep(FIRST_RETRY).await;

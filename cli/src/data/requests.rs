@@ -6,22 +6,18 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use statestore_server::archive::{Entry, Header, Source, StoredValue};
-use statestore_tokio::{Error, Refusal, ServiceError, Version, VersionedValue};
+use statestore_tokio::{Error, Version, VersionedValue};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::dump::Output;
 use super::{restore, unix_now};
 use crate::args::Common;
 use crate::connection;
-use crate::escape::one_line;
 use crate::failure::Failure;
-use crate::keys::{self, READING_MAX};
+use crate::keys::{self, REQUESTS_MAX};
 use crate::output::notice;
 use crate::progress::Progress;
-use crate::sources::Endpoint;
-
-/// Characters of a key that are shown.
-const SHOWN_MAX: usize = 200;
+use crate::refusals::restored_key_failure;
 
 /// Keys that are being read, in the order of the list.
 type Reads = VecDeque<(Bytes, JoinHandle<Result<Option<VersionedValue>, Error>>)>;
@@ -47,7 +43,7 @@ pub(crate) async fn dump(
     let mut reads = Reads::new();
     let (mut is_over, mut count) = (false, 0);
     while !is_over || !reads.is_empty() {
-        while !is_over && reads.len() < READING_MAX {
+        while !is_over && reads.len() < REQUESTS_MAX {
             match listing.next().await.map_err(keys::failure)? {
                 Some(key) => {
                     let value = tokio::spawn(store.get(&key).into_future());
@@ -115,7 +111,7 @@ pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u6
             }
             let set = set.into_future();
             writes.spawn(async move { (key, set.await) });
-            while writes.len() >= READING_MAX {
+            while writes.len() >= REQUESTS_MAX {
                 count +=
                     settle(&mut writes).await.map_err(|failure| partial_failure(failure, count))?;
             }
@@ -138,49 +134,11 @@ async fn settle(writes: &mut Writes) -> Result<u64, Failure> {
     let (key, set) = written.map_err(Failure::system)?;
     match set {
         Ok(_) => Ok(1),
-        Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => Err(key_failure(&key, error)),
+        Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => {
+            Err(restored_key_failure(&key, error))
+        }
         Err(error) => Err(Failure::request(error)),
     }
-}
-
-/// Attempts to repeat a write that is refused for a reason that may pass.
-pub(crate) const ATTEMPTS_MAX: u32 = 60;
-
-/// Returns whether the store may accept the same write later: when clocks agree, or when it has
-/// space.
-pub(crate) fn may_pass(error: &Error) -> bool {
-    let Error::Refused { error: ServiceError::Known(refusal), .. } = error else { return false };
-    matches!(refusal, Refusal::TimestampSkew | Refusal::FencingTokenSkew | Refusal::QuotaExceeded)
-}
-
-/// The error of one key; others may succeed.
-pub(crate) fn key_failure(key: &[u8], error: Error) -> Failure {
-    key_failure_at(Endpoint::Broker, key, error)
-}
-
-/// The error of one key, over one connection of a command.
-pub(crate) fn key_failure_at(at: Endpoint, key: &[u8], error: Error) -> Failure {
-    let is_fenced = matches!(
-        error,
-        Error::Refused {
-            error: ServiceError::Known(Refusal::FencingTokenRequired | Refusal::FencingTokenLower),
-            ..
-        }
-    );
-    let advice = match is_fenced {
-        true => {
-            "; the key is fenced in the store, and requests cannot restore fencing tokens: use \
-             `data restore DIR`"
-        }
-        false => "",
-    };
-    let what = Failure::request_at(at, error);
-    let mut key = one_line(key).into_owned();
-    if let Some((end, _)) = key.char_indices().nth(SHOWN_MAX) {
-        key.truncate(end);
-        key.push_str("...");
-    }
-    Failure::bad_input(format_args!("the key {key}: {what}{advice}"))
 }
 
 /// An error after some keys were set.

@@ -6,7 +6,7 @@
 pub(crate) enum ChunkPosition {
     First,
     Later,
-    /// The value has no known form.
+    /// The value has another form than those of the drafts.
     Unknown,
 }
 
@@ -18,7 +18,7 @@ impl ChunkPosition {
     /// * `{index}:{count}:{bytes}`
     /// * a JSON object with `chunkIndex`
     ///
-    /// Other fields, which count, name or verify the chunks, are not read.
+    /// The other fields name, count or verify the chunks. They are not read.
     pub(crate) fn parse(value: &str) -> Self {
         let index = match value.trim_start().strip_prefix('{') {
             Some(members) => json_index(members),
@@ -47,8 +47,8 @@ fn separated_index(value: &str) -> Option<&str> {
     }
 }
 
-/// The value of the member `chunkIndex`. `members` is an object without its first brace. No draft
-/// has nested members, so an object with such a member before is unknown.
+/// Returns the value of the member `chunkIndex`. `members` is an object without its first brace.
+/// Members of the drafts are not nested, so the search ends at a nested member.
 fn json_index(members: &str) -> Option<&str> {
     let mut rest = members;
     loop {
@@ -69,7 +69,7 @@ fn json_index(members: &str) -> Option<&str> {
     }
 }
 
-/// Splits off the text at the start, without its quotes; escapes are not decoded.
+/// Splits off the JSON text at the start, without its quotes. Escapes are not decoded.
 fn json_text(text: &str) -> Option<(&str, &str)> {
     let text = text.strip_prefix('"')?;
     let mut is_escaped = false;

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 /// Largest head of a response, in bytes. Those of common proxies have a few hundred.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 
-/// Most characters of a reason phrase in an error.
+/// Maximum number of characters of a reason phrase in an error.
 const REASON_CHARS_MAX: usize = 100;
 
 /// The end of the head of a response.
@@ -25,8 +25,8 @@ const PROXY_AUTHENTICATION_REQUIRED: u16 = 407;
 /// Opens a TCP connection to an address, with `TCP_NODELAY`. With a proxy, it opens a connection to
 /// the proxy and requests a tunnel to the address.
 ///
-/// It has no time limit. It receives at most 8 KiB from the proxy. For programs that speak another
-/// protocol to a broker, for example to examine it.
+/// Use it in programs that speak another protocol to a broker, for example to examine it. It has no
+/// time limit. It receives at most 8 KiB from the proxy.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -60,7 +60,7 @@ pub async fn open_tcp(address: &Address, proxy: Option<&Proxy>) -> Result<TcpStr
         stream.write_all(request.as_bytes()).await?;
         read_response(&mut stream).await
     };
-    let response = tunnel.await.map_err(|error| failed(proxy, error))?;
+    let response = tunnel.await.map_err(|error| tunnel_error(proxy, error))?;
     check_response(&response, proxy)?;
     Ok(stream)
 }
@@ -107,7 +107,7 @@ fn request(address: &Address, proxy: &Proxy) -> Result<String, LinkError> {
 }
 
 /// The error of a connection to a proxy that failed after it was opened.
-fn failed(proxy: &Proxy, error: io::Error) -> LinkError {
+fn tunnel_error(proxy: &Proxy, error: io::Error) -> LinkError {
     let text = match error.kind() {
         io::ErrorKind::UnexpectedEof => {
             format!("the proxy {proxy} closed the connection without a complete response")
@@ -154,7 +154,8 @@ async fn read_response(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Resp
     }
 }
 
-/// Returns whether another response follows. 101 is final: the client did not request another protocol.
+/// Returns whether another response follows. 101 is final, since it ends HTTP; it is an error here,
+/// since the client did not request another protocol.
 fn is_interim(head: &[u8]) -> bool {
     status(head).is_some_and(|(status, _)| (100..200).contains(&status) && status != 101)
 }

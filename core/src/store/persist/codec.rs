@@ -4,15 +4,19 @@
 //! version (1)   record …   checksum (8)
 //! ```
 //!
-//! A record is a tag, flags for some tags, and its fields in order. Numbers are unsigned LEB128 in
-//! as few bytes as possible, and bytes follow their length. A text follows twice its length. If the
-//! [slot](Texts) of a text of at most 255 bytes already contains it, twice the number of the slot plus one replaces
-//! length and text. A response to a write has the version of the write as its timestamp, which is
-//! then left out. So a batch contains each client id, topic and node id once.
+//! A record is a tag, flags for some tags, and its fields in order:
+//!
+//! * A number is unsigned LEB128 in as few bytes as possible.
+//! * Bytes follow their length.
+//! * A text follows twice its length. If its [slot](Texts) already contains it, twice the number of
+//!   the slot plus one replaces length and text. So a batch usually contains each client id, topic
+//!   and node id once.
+//! * The timestamp of a response is omitted if it is the version of the record before, as it is
+//!   after a write.
 //!
 //! The checksum is SipHash-1-3 with a key of zeros over everything before it. Each list of records
-//! has exactly one encoding, and the decoder accepts nothing else, except for format 1: there, texts
-//! follow their length and no timestamp is left out.
+//! has exactly one encoding, and the decoder accepts no other. It also accepts format 1, in which
+//! texts follow their length and no timestamp is omitted.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -54,13 +58,16 @@ const PERSIST: u8 = 1 << 3;
 /// Flags of RESPONSE.
 const VERSIONED: u8 = 1;
 const AGED: u8 = 1 << 1;
-/// The timestamp is the version of the record before. Only together with VERSIONED.
+/// The timestamp is the version of the record before, and is omitted. Only together with VERSIONED.
 const SAME_VERSION: u8 = 1 << 2;
 
 /// Flags of REGISTERED.
 const VERIFIED: u8 = 1;
 const SPEC_DIALECT: u8 = 1 << 1;
 const INCARNATION: u8 = 1 << 2;
+
+/// Bit of the number before a text: the rest is a slot, not a length.
+const IS_SLOT: u64 = 1;
 
 /// The reason why bytes cannot be decoded as records. None of the records is usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -134,7 +141,7 @@ const fn flag(is_set: bool, flag: u8) -> u8 {
 struct Writer<'a> {
     out: Vec<u8>,
     texts: Texts<'a>,
-    /// Version of the last record.
+    /// Version of the last record, if it has one.
     version: Option<&'a Hlc>,
 }
 
@@ -241,15 +248,12 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Bit of the number before a text: the rest is a slot, not a length.
-const IS_SLOT: u64 = 1;
-
 struct Reader<'a> {
     /// The bytes that are not decoded yet.
     rest: &'a [u8],
     /// `None` in format 1.
     texts: Option<Texts<'a>>,
-    /// Version of the last record.
+    /// Version of the last record, if it has one.
     version: Option<Hlc>,
 }
 
@@ -328,6 +332,7 @@ impl<'a> Reader<'a> {
         Some(response)
     }
 
+    /// Decodes the timestamp of a response, if it has one. Returns `None` if the bytes are invalid.
     fn timestamp(&mut self, flags: u8) -> Option<Option<Hlc>> {
         match (flags & VERSIONED != 0, flags & SAME_VERSION != 0) {
             (false, false) => Some(None),

@@ -1,10 +1,9 @@
 //! Texts that repeat in one list of records: client ids, response topics and node ids.
 
-/// Number of slots. A reference to a slot is one byte.
+/// Number of slots: as many as a reference of one byte can have.
 const SLOTS: usize = 64;
 
-/// Longest text that is not repeated, in bytes. It bounds the memory that decoding allocates for a
-/// reference.
+/// Longest text that a slot stores, in bytes. Decoding a reference of one byte allocates no more.
 const TEXT_BYTES_MAX: usize = 255;
 
 /// The latest text of each slot.
@@ -20,8 +19,8 @@ impl<'a> Texts<'a> {
         Self { slots: [None; SLOTS] }
     }
 
-    /// Stores a text in its slot, unless it is too long. Returns the slot if it contained the text
-    /// already.
+    /// Stores a text in its slot, unless it is too long. Returns the number of the slot if it
+    /// already contained the text.
     pub(super) fn insert(&mut self, text: &'a str) -> Option<usize> {
         if text.len() > TEXT_BYTES_MAX {
             return None;

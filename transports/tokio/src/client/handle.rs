@@ -223,7 +223,7 @@ impl StateStore {
         self.shared.commands.closed().await;
     }
 
-    /// The incarnation of each store that replaces the previous one from now on.
+    /// Receives the incarnation of each store that replaces the previous one from now on.
     pub(crate) fn incarnations(&self) -> watch::Receiver<Option<Incarnation>> {
         let mut replacements = self.shared.replaced.clone();
         replacements.mark_unchanged();

@@ -16,18 +16,21 @@ pub struct StoreReplaced {
 /// Reports each store that replaces the previous one: after a restart, or because another store
 /// has taken over.
 ///
-/// Registrations, and all state that is not durable, are lost then. Watches and locks of the handle
-/// already react to that; this is for an application that must write its own keys again.
+/// State that is not durable is lost then: registrations, and keys of a store in memory. Watches and
+/// locks of the handle react to that automatically. Use this stream in an application that must
+/// write its own keys again.
 ///
-/// A store reports its [incarnation](Incarnation) in its responses and notifications, so a handle
-/// that sends no request and watches no key notices nothing. Deployed stores have no incarnation:
-/// they can be replaced unnoticed.
+/// A store sends its [incarnation](Incarnation) with its responses and notifications. So only a
+/// handle that sends requests or watches a key detects a replacement. A watch renews its
+/// registration [every 30 seconds](statestore_proto::client::ClientConfig::renew_watches), so it
+/// detects a replacement within that time. Deployed stores have no incarnation, so their
+/// replacement is not detected.
 #[derive(Clone, Debug)]
 pub struct Replacements(watch::Receiver<Option<Incarnation>>);
 
 impl Replacements {
-    /// Waits for the next replacement; `None` at the end of the handle. Of several replacements
-    /// only the last is returned. Cancel safe.
+    /// Waits for the next replacement; `None` at the end of the handle. If several replacements
+    /// were not polled, returns only the last one. Cancel safe.
     pub async fn next(&mut self) -> Option<StoreReplaced> {
         self.0.changed().await.ok()?;
         Some(StoreReplaced { incarnation: *self.0.borrow_and_update() })
@@ -42,6 +45,8 @@ impl StateStore {
     ///
     /// async fn announce(store: &StateStore) -> Result<(), Error> {
     ///     let mut replacements = store.replacements();
+    ///     // Its renewals detect a replacement, even if nothing else is requested.
+    ///     let _watch = store.watch("services/heating").await?;
     ///     loop {
     ///         store.set("services/heating", "http://10.0.0.7").await?;
     ///         // A store in memory has lost the key.

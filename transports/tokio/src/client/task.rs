@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tracing::{Span, debug, warn};
 
 use crate::client::error::Error;
-use crate::client::watchers::{Started, WatcherId, Watchers};
+use crate::client::watchers::{WatchReceiver, WatcherId, Watchers};
 use crate::diagnostics::nagle::{Latency, REMEDY};
 use crate::drive::task::{Task, subscription_refused};
 use crate::link::LinkError;
@@ -44,7 +44,7 @@ pub(crate) enum Command {
         key: Bytes,
         /// The version that the application has processed.
         since: Option<Version>,
-        answer: oneshot::Sender<Result<Started, SubmitError>>,
+        answer: oneshot::Sender<Result<WatchReceiver, SubmitError>>,
     },
     Unwatch {
         id: WatcherId,
@@ -151,7 +151,7 @@ impl ClientTask {
         now: Now,
         key: Bytes,
         since: Option<Version>,
-    ) -> Result<Started, SubmitError> {
+    ) -> Result<WatchReceiver, SubmitError> {
         let watch = match self.watchers.watch_for_key(&key) {
             Some(watch) => watch,
             None => self.client.watch(now, key.clone())?,

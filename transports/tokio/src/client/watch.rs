@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::client::error::Error;
 use crate::client::handle::StateStore;
 use crate::client::task::Command;
-use crate::client::watchers::Started;
+use crate::client::watchers::WatchReceiver;
 
 impl StateStore {
     /// Watches a key: its current value, and every later change. A key may be watched more than
@@ -30,20 +30,21 @@ impl StateStore {
         self.watch_since(key, None).await
     }
 
-    /// Watches a key from the change that the application has processed last, for an application
-    /// that must process the present state of the key at least once, also if it crashes.
+    /// Watches a key from the change that the application has processed last. Use it if the
+    /// application must process the present state of the key at least once, even if it crashes.
     ///
-    /// `processed` is the [version](WatchEvent::Changed) of that change if it has set a value, and
-    /// `None` otherwise. The application stores it after it has processed the change, and passes it
-    /// when it starts again:
+    /// `processed` is the [version](WatchEvent::Changed) of that change if it has set a value. It is
+    /// `None` after a deletion, and at the first start. The application stores it after it has
+    /// processed the change, and passes it when it starts again:
     ///
     /// * If the key still has this version, no change is reported before
     ///   [`Live`](WatchEvent::Live).
     /// * If it has another version, its value is reported.
-    /// * If the key has no value, a change without value and version is reported.
+    /// * If the key is absent, and `processed` is a version, a change without a value is reported.
     ///
-    /// Of several changes since then, only the last is reported. A version is unique in one store; a
-    /// store in memory that restarts with a clock that was set back may issue it again.
+    /// Of several changes since then, only the last is reported. A version is unique in one store.
+    /// The exception is a store in memory that restarts after its clock was set back: it may issue
+    /// a version again.
     ///
     /// ```
     /// use statestore_tokio::{Error, StateStore, Version, WatchEvent};
@@ -74,8 +75,8 @@ impl StateStore {
         let (answer, started) = oneshot::channel();
         let (key, since) = (key.into_bytes(), processed);
         self.send_command(Command::Watch { key, since, answer }).await?;
-        let started = started.await.map_err(|_| self.closed())?.map_err(Error::Invalid)?;
-        Ok(Watch::new(started, self.clone()))
+        let receiver = started.await.map_err(|_| self.closed())?.map_err(Error::Invalid)?;
+        Ok(Watch::new(receiver, self.clone()))
     }
 }
 
@@ -97,13 +98,13 @@ impl StateStore {
 /// polled does not delay the others. A watch that joins while the connection is lost begins with
 /// the last known value, and a gap.
 pub struct Watch {
-    started: Started,
+    receiver: WatchReceiver,
     store: StateStore,
 }
 
 impl Watch {
-    pub(crate) const fn new(started: Started, store: StateStore) -> Self {
-        Self { started, store }
+    pub(crate) const fn new(receiver: WatchReceiver, store: StateStore) -> Self {
+        Self { receiver, store }
     }
 
     /// Returns the next event; `None` at the end. Cancel safe.
@@ -114,12 +115,12 @@ impl Watch {
     /// Returns whether no event follows.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.started.updates.is_closed() && self.started.updates.is_empty()
+        self.receiver.updates.is_closed() && self.receiver.updates.is_empty()
     }
 
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<WatchEvent>> {
-        let polled = self.started.updates.poll_recv(context);
-        if polled.is_pending() && self.started.lagged.load(Ordering::SeqCst) {
+        let polled = self.receiver.updates.poll_recv(context);
+        if polled.is_pending() && self.receiver.lagged.load(Ordering::SeqCst) {
             // All events that were not lost have been returned. If the command queue is full, the
             // queued commands wake the drive loop, which then does the same.
             let _ = self.store.shared.commands.try_send(Command::CatchUp);
@@ -139,12 +140,12 @@ impl Stream for Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         // If the command queue is full, the next change ends the watch.
-        let _ = self.store.shared.commands.try_send(Command::Unwatch { id: self.started.id });
+        let _ = self.store.shared.commands.try_send(Command::Unwatch { id: self.receiver.id });
     }
 }
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("id", &self.started.id).finish_non_exhaustive()
+        f.debug_struct("Watch").field("id", &self.receiver.id).finish_non_exhaustive()
     }
 }

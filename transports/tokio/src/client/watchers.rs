@@ -9,11 +9,12 @@ use statestore_proto::client::{WatchEvent, WatchId};
 use statestore_proto::hlc::Version;
 use tokio::sync::mpsc;
 
-/// Events that wait for one watcher. A watcher that lets its queue fill up loses events and
-/// receives a gap.
+/// Maximum number of events that wait for one watcher. If the application does not poll it, its
+/// queue fills up. It then loses events and receives a gap.
 const UPDATES_MAX: usize = 256;
 
-/// Watchers of one key. Each has its own queue.
+/// Maximum number of watchers of one key. Each has its own queue, and each event is put into all
+/// queues.
 const WATCHERS_MAX: usize = 1_024;
 
 /// Identifies a watcher.
@@ -29,10 +30,11 @@ impl WatcherId {
     }
 }
 
-/// The receiving end of a watcher: its id, its events, and whether it has lost some.
-pub(crate) struct Started {
+/// The receiving end of a watcher.
+pub(crate) struct WatchReceiver {
     pub(crate) id: WatcherId,
     pub(crate) updates: mpsc::Receiver<WatchEvent>,
+    /// Set while the watcher has lost events and has not received the gap yet.
     pub(crate) lagged: Arc<AtomicBool>,
 }
 
@@ -43,6 +45,7 @@ pub(crate) struct Watchers {
     by_key: BTreeMap<Bytes, WatchId>,
     /// Watchers that have lost events and have not received the gap yet.
     lagging: Vec<WatcherId>,
+    /// Number of the last watcher.
     last: u64,
 }
 
@@ -58,26 +61,27 @@ struct KeyWatchers {
 
 struct Watcher {
     number: u64,
-    /// The version that the application has processed, until its first change or `Live`.
+    /// The version that the application has processed. Set until the first change or `Live` of this
+    /// watcher.
     since: Option<Version>,
     updates: mpsc::Sender<WatchEvent>,
     lagged: Arc<AtomicBool>,
 }
 
 impl Watchers {
-    /// The watch of a key, if the key is watched.
+    /// Returns the watch of a key, if the key is watched.
     pub(crate) fn watch_for_key(&self, key: &[u8]) -> Option<WatchId> {
         self.by_key.get(key).copied()
     }
 
-    /// Adds a watcher of a key with this watch. It receives the latest change and status at once,
-    /// but not the value with the version `since`. Returns `None` if the key has too many watchers.
+    /// Adds a watcher to the watch of a key. It receives the latest value and status at once, but not
+    /// the value with the version `since`. Returns `None` if the key has too many watchers.
     pub(crate) fn join(
         &mut self,
         watch: WatchId,
         key: Bytes,
         since: Option<Version>,
-    ) -> Option<Started> {
+    ) -> Option<WatchReceiver> {
         let watched = self.watches.entry(watch).or_insert_with(|| {
             self.by_key.insert(key.clone(), watch);
             KeyWatchers { key, watchers: Vec::new(), change: None, status: None }
@@ -96,7 +100,11 @@ impl Watchers {
         change.into_iter().chain(&watched.status).for_each(|event| watcher.send(event));
         let lagged = Arc::clone(&watcher.lagged);
         watched.watchers.push(watcher);
-        Some(Started { id: WatcherId { watch, number: self.last }, updates: receiver, lagged })
+        Some(WatchReceiver {
+            id: WatcherId { watch, number: self.last },
+            updates: receiver,
+            lagged,
+        })
     }
 
     /// Removes a watcher. Returns whether it was the last one, so that the watch must be ended.
@@ -170,8 +178,8 @@ impl Watcher {
         !self.lagged.load(Ordering::SeqCst) && self.updates.capacity() > 1
     }
 
-    /// Queues an event, unless it reports the value that the application has processed. If the key
-    /// has no value any more, `Live` is preceded by the deletion.
+    /// Queues an event. Omits the value that the application has processed. Before `Live`, queues a
+    /// deletion if that value was removed.
     fn send(&mut self, event: &WatchEvent) {
         match event {
             WatchEvent::Changed { value, version } => {
@@ -260,7 +268,7 @@ mod tests {
             events.iter().for_each(|event| _ = watchers.update(watch, event.clone()));
             // One that joins later gets the present state only.
             let mut late = watchers.join(watch, KEY, Some(version(since))).expect("capacity");
-            let all = |started: &mut Started| {
+            let all = |started: &mut WatchReceiver| {
                 std::iter::from_fn(|| started.updates.try_recv().ok()).collect::<Vec<_>>()
             };
             assert_eq!(all(&mut first), expected);

@@ -19,7 +19,8 @@ pub enum LinkErrorKind {
     Unreachable,
     /// The broker did not respond in time.
     TimedOut,
-    /// The proxy refused the connection, did not respond in time, or its response is invalid.
+    /// The proxy cannot be reached, refused the connection, did not respond in time, or sent an
+    /// invalid response.
     Proxy,
     /// The TLS handshake failed, or the TLS configuration is invalid.
     Tls,

@@ -460,7 +460,7 @@ impl Tls {
     }
 }
 
-/// Largest file with a password, in bytes.
+/// Largest file with a password, in bytes. A path such as `/dev/zero` must not fill the memory.
 const SECRET_BYTES_MAX: u64 = 64 << 10;
 
 /// Reads a password from a file, without a line end after it.

@@ -8,7 +8,7 @@ use super::url::{self, UrlError};
 
 /// An HTTP proxy that opens TCP connections to brokers, with the method CONNECT.
 ///
-/// [`Options::proxy`](crate::Options::proxy) has the details.
+/// See [`Options::proxy`](crate::Options::proxy) for the limits and errors.
 ///
 /// ```
 /// use statestore_tokio::Proxy;
@@ -28,7 +28,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// The proxy at this port of this host.
+    /// Returns the proxy at this port of this host.
     #[must_use]
     pub fn new(host: impl Into<String>, port: u16) -> Self {
         Self { address: Address::new(host, port), credentials: None }
@@ -42,8 +42,8 @@ impl Proxy {
         self
     }
 
-    /// The proxy at a URL `http://[USER:PASSWORD@]HOST[:PORT]`. User name and password are
-    /// percent-encoded. The default port is 80. It names one proxy.
+    /// Returns the proxy at a URL `http://[USER:PASSWORD@]HOST[:PORT]`. User name and password are
+    /// percent-encoded. The default port is 80. Several hosts are an error.
     ///
     /// # Errors
     /// [`UrlError`] if the URL is invalid. The text of the error contains neither the user name nor
@@ -58,13 +58,13 @@ impl Proxy {
         if authority.contains(['/', '?', '#']) {
             return Err(UrlError::Unexpected("path"));
         }
-        let (user, host) = url::split_user(authority);
+        let (user, host) = url::split_credentials(authority);
         if host.contains(',') {
             return Err(UrlError::Host);
         }
-        let Address { host, port } = url::address(host, 80)?;
+        let Address { host, port } = url::parse_address(host, 80)?;
         let proxy = Self::new(host, port);
-        match user.map(url::credentials).transpose()? {
+        match user.map(url::decode_credentials).transpose()? {
             // The colon separates user name and password in the header.
             Some((user, _)) if user.contains(':') => {
                 Err(UrlError::Unexpected("colon in the user name"))

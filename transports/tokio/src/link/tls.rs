@@ -130,7 +130,7 @@ pub enum TlsError {
         #[source]
         error: pkcs8::Error,
     },
-    /// The file of the key requires a more expensive key derivation than is allowed: 2,000,000
+    /// The file of the key requires a key derivation that is not allowed: zero or more than 2,000,000
     /// iterations of PBKDF2 with SHA-256, 1,000,000 with SHA-384 or SHA-512, or 128 MiB of scrypt.
     #[cfg(feature = "encrypted-keys")]
     #[error(

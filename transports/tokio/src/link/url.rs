@@ -83,9 +83,9 @@ impl Options {
         }
         let (default_port, is_tls, is_websocket) = scheme(name).ok_or(UrlError::Scheme)?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (user, hosts) = split_user(authority);
-        let credentials = user.map(credentials).transpose()?;
-        let addresses = hosts.split(',').map(|host| address(host, default_port));
+        let (user, hosts) = split_credentials(authority);
+        let credentials = user.map(decode_credentials).transpose()?;
+        let addresses = hosts.split(',').map(|host| parse_address(host, default_port));
         let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
         let [first, others @ ..] = &*addresses else { return Err(UrlError::Host) };
         if addresses.len() > Self::ADDRESSES_MAX {
@@ -157,8 +157,8 @@ fn client_id(query: &str) -> Result<Option<String>, UrlError> {
     Ok(client_id)
 }
 
-/// Checks that the part of a URL after `://` has no `@` outside of the authority. It would belong
-/// to the password, which must not appear in another error.
+/// Checks that the part of a URL after `://` contains `@` only in the authority. Elsewhere, it ends
+/// a password with an unencoded `/`, `?` or `#`, and that password must not appear in another error.
 pub(super) fn check_authority(rest: &str) -> Result<(), UrlError> {
     match rest.split_once(['/', '?', '#']) {
         Some((_, tail)) if tail.contains('@') => Err(UrlError::Credentials),
@@ -167,21 +167,21 @@ pub(super) fn check_authority(rest: &str) -> Result<(), UrlError> {
 }
 
 /// Splits an authority into the credentials, if any, and the hosts.
-pub(super) fn split_user(authority: &str) -> (Option<&str>, &str) {
+pub(super) fn split_credentials(authority: &str) -> (Option<&str>, &str) {
     match authority.rsplit_once('@') {
         Some((user, hosts)) => (Some(user), hosts),
         None => (None, authority),
     }
 }
 
-/// User name and password, percent-encoded and separated by a colon.
-pub(super) fn credentials(text: &str) -> Result<(String, String), UrlError> {
+/// Decodes a user name and a password, which are percent-encoded and separated by a colon.
+pub(super) fn decode_credentials(text: &str) -> Result<(String, String), UrlError> {
     let (user, password) = text.split_once(':').unwrap_or((text, ""));
     Ok((decode(user)?, decode(password)?))
 }
 
-/// A host with an optional port. An IPv6 address has brackets around it.
-pub(super) fn address(text: &str, default_port: u16) -> Result<Address, UrlError> {
+/// Parses a host with an optional port. An IPv6 address has brackets around it.
+pub(super) fn parse_address(text: &str, default_port: u16) -> Result<Address, UrlError> {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (text, None),

@@ -20,13 +20,14 @@ use rustls::pki_types::pem::PemObject;
 use super::TlsError;
 use crate::link::options::Tls;
 
-/// Greatest cost of PBKDF2, in iterations with SHA-256: about three times as many as OWASP
+/// Maximum cost of PBKDF2, in iterations with SHA-256: about three times as many as OWASP
 /// recommends. They take a few seconds at most.
 #[cfg(feature = "encrypted-keys")]
 const PBKDF2_COST_MAX: u32 = 2_000_000;
 
-/// Largest product of the parameters N, r and p of scrypt: that of the parameters that OWASP
-/// recommends. They take 128 MiB of memory and a few seconds at most.
+/// Maximum product of the parameters N, r and p of scrypt: that of the parameters that OWASP
+/// recommends, N = 2^17, r = 8 and p = 1. scrypt takes 128 N r bytes of memory, so at most 128 MiB,
+/// and a few seconds at most.
 #[cfg(feature = "encrypted-keys")]
 const SCRYPT_COST_MAX: u64 = 1 << 20;
 
@@ -55,7 +56,8 @@ pub(super) fn private_key(file: &Path, tls: &Tls) -> Result<PrivateKeyDer<'stati
     }
 }
 
-/// The first encrypted PKCS #8 key in a PEM file, which may contain certificates too.
+/// Returns the first encrypted PKCS #8 key in a PEM file. The file may also contain certificates,
+/// and bytes that are not UTF-8.
 fn encrypted_key(pem: &[u8]) -> Option<&[u8]> {
     let start = find(pem, BEGIN_ENCRYPTED)?;
     let key = pem.get(start..)?;
@@ -113,8 +115,8 @@ fn decrypt(
     Err(TlsError::NoDecryption { file: file.to_owned() })
 }
 
-/// Returns whether the key can be derived from the password within the limits. The file chooses the
-/// parameters.
+/// Returns whether the key derivation is within the limits. The file contains its parameters, and
+/// may be from another party.
 #[cfg(feature = "encrypted-keys")]
 fn is_affordable(scheme: &EncryptionScheme) -> bool {
     match scheme {

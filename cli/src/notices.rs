@@ -1,4 +1,5 @@
-//! Messages about skipped and refused changes: one line for each kind, at an interval.
+//! Messages about changes that are skipped, refused or repeated: one line for each kind, at an
+//! interval.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -8,24 +9,25 @@ use tokio::time::Instant;
 
 use crate::output::notice;
 
-/// Pause between two lines of one kind.
+/// Minimum time between two lines of one kind: devices may send thousands of messages a second.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// The lines of one bridge. The kinds are constants of the program, so their number is bounded.
+/// The kinds of lines of a command. They are constants of the program, so their number is bounded.
 #[derive(Default)]
-pub(super) struct Notices(BTreeMap<&'static str, Kind>);
+pub(crate) struct Notices(BTreeMap<&'static str, Kind>);
 
 #[derive(Default)]
 struct Kind {
+    /// Time of the last line.
     printed: Option<Instant>,
-    /// Events since that line.
+    /// Events since the last line, which were not printed.
     omitted: u64,
 }
 
 impl Notices {
-    /// Prints a line, unless there was one of this kind just before. The next line contains the
-    /// number of omitted ones.
-    pub(super) fn print(&mut self, kind: &'static str, text: impl Display) {
+    /// Prints a line, unless one of this kind was printed within [`INTERVAL`]. The next line contains
+    /// the number of omitted ones.
+    pub(crate) fn print(&mut self, kind: &'static str, text: impl Display) {
         if let Some(omitted) = self.count(kind, Instant::now()) {
             match omitted {
                 0 => notice(text),
@@ -34,7 +36,7 @@ impl Notices {
         }
     }
 
-    /// Counts an event. Returns the number of omitted ones if it must be printed.
+    /// Counts an event. If it must be printed, returns the number of events since the last line.
     fn count(&mut self, kind: &'static str, now: Instant) -> Option<u64> {
         let kind = self.0.entry(kind).or_default();
         if kind.printed.is_some_and(|printed| now.duration_since(printed) < INTERVAL) {

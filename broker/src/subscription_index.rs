@@ -1,4 +1,5 @@
-//! Subscriptions: a table of the filters without wildcards, and a tree of filter levels for the others.
+//! Subscriptions: a table of the filters without wildcards, and a tree of filter levels for the
+//! others.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -10,11 +11,13 @@ use crate::names::{self, KeyedHash, NameMap};
 use statestore_mqtt::Qos;
 use statestore_mqtt::topic::Filter;
 
-/// Maximum bytes of a filter level without its text: a node and the table that contains it.
+/// Maximum bytes of a level of a filter with wildcards, without its text: a node and its place in
+/// the table of its parent, which has unused capacity.
 const NODE_BYTES: usize = 640;
 
-/// Maximum bytes of a subscription without its filter, and without the nodes of its levels.
-const END_BYTES: usize = 896;
+/// Maximum bytes of a subscription without its filter, and without the nodes of its levels: the
+/// entry of the session, and the entry or the group of the subscribers.
+const SUBSCRIPTION_BYTES: usize = 896;
 
 /// Options of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +51,8 @@ impl Group {
         self.members.binary_search_by_key(&session, |member| member.session)
     }
 
-    /// Chooses the next member that is available now, otherwise the next that becomes available
-    /// later.
+    /// Chooses the next member that is available now, or else the next member that becomes
+    /// available later.
     fn choose(&mut self, search: &mut Search<'_>) -> Option<Match> {
         let len = self.members.len();
         let mut later = None;
@@ -86,7 +89,7 @@ pub(crate) struct Search<'a> {
     pub(crate) availability: &'a dyn Fn(SessionId) -> Availability,
     /// All subscribers, once per matching filter, and one member of each shared subscription.
     pub(crate) found: &'a mut Vec<Match>,
-    /// Number of visited nodes, subscriptions and members.
+    /// Work units: visited nodes, subscriptions and members. See [`Budget`](crate::budget::Budget).
     pub(crate) work: usize,
 }
 
@@ -94,11 +97,12 @@ pub(crate) struct Search<'a> {
 struct Node {
     // Boxed, since a table has unused space for further entries.
     children: NameMap<Box<str>, Box<Self>>,
-    plus: Option<Box<Self>>,
+    /// The level `+`.
+    any_child: Option<Box<Self>>,
     /// Subscribers whose filter ends at this level.
-    exact: SubscriberSet,
+    subscribers: SubscriberSet,
     /// Subscribers whose filter ends with `#` below this level.
-    hash: SubscriberSet,
+    all_below: SubscriberSet,
 }
 
 #[derive(Debug, Default)]
@@ -162,7 +166,7 @@ impl SubscriberSet {
 
 /// All subscriptions.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct SubscriptionIndex {
     /// Subscribers by filters without wildcards. Most filters are of this kind, since each client
     /// subscribes to its response topic.
     exact: NameMap<Box<str>, SubscriberSet>,
@@ -175,15 +179,16 @@ fn has_wildcard(filter: &str) -> bool {
     filter.contains(['+', '#'])
 }
 
-impl Tree {
+impl SubscriptionIndex {
     pub(crate) fn new(hash: KeyedHash) -> Self {
-        Self { exact: hash.map(), wildcards: Node::new(hash) }
+        Self { exact: hash.new_map(), wildcards: Node::new(hash) }
     }
 
-    /// Returns the maximum bytes of a subscription to this filter.
+    /// Returns the maximum bytes of a subscription to this filter. Two copies of its text are
+    /// counted: one here, one in the session.
     pub(crate) fn cost(filter: &str) -> usize {
         let nodes = if has_wildcard(filter) { filter.split('/').count() } else { 0 };
-        2 * filter.len() + nodes * NODE_BYTES + END_BYTES
+        2 * filter.len() + nodes * NODE_BYTES + SUBSCRIPTION_BYTES
     }
 
     /// Adds or replaces a subscription. Returns whether it is new.
@@ -223,10 +228,10 @@ impl Tree {
 impl Node {
     fn new(hash: KeyedHash) -> Self {
         Self {
-            children: hash.map(),
-            plus: None,
-            exact: SubscriberSet::default(),
-            hash: SubscriberSet::default(),
+            children: hash.new_map(),
+            any_child: None,
+            subscribers: SubscriberSet::default(),
+            all_below: SubscriberSet::default(),
         }
     }
 
@@ -236,8 +241,8 @@ impl Node {
         let mut node = self;
         for level in filter.filter.split('/') {
             node = match level {
-                "#" => return node.hash.insert(filter.share, new),
-                "+" => node.plus.get_or_insert_with(|| Box::new(Self::new(hash))),
+                "#" => return node.all_below.insert(filter.share, new),
+                "+" => node.any_child.get_or_insert_with(|| Box::new(Self::new(hash))),
                 _ if node.children.contains_key(level) => {
                     let Some(next) = node.children.get_mut(level) else { return false };
                     next
@@ -248,14 +253,14 @@ impl Node {
                 }
             };
         }
-        node.exact.insert(filter.share, new)
+        node.subscribers.insert(filter.share, new)
     }
 
     fn is_empty(&self) -> bool {
         self.children.is_empty()
-            && self.plus.is_none()
-            && self.exact.is_empty()
-            && self.hash.is_empty()
+            && self.any_child.is_none()
+            && self.subscribers.is_empty()
+            && self.all_below.is_empty()
     }
 
     fn remove(
@@ -265,13 +270,13 @@ impl Node {
         session: SessionId,
     ) -> bool {
         match levels.next() {
-            None => self.exact.remove(share, session),
-            Some("#") => self.hash.remove(share, session),
+            None => self.subscribers.remove(share, session),
+            Some("#") => self.all_below.remove(share, session),
             Some("+") => {
-                let Some(plus) = &mut self.plus else { return false };
-                let removed = plus.remove(levels, share, session);
-                if plus.is_empty() {
-                    self.plus = None;
+                let Some(child) = &mut self.any_child else { return false };
+                let removed = child.remove(levels, share, session);
+                if child.is_empty() {
+                    self.any_child = None;
                 }
                 removed
             }
@@ -286,14 +291,16 @@ impl Node {
         }
     }
 
+    /// Finds the subscribers of a topic below this level. `is_special` is set at the first level of
+    /// a topic that begins with `$`, which wildcards do not match [MQTT-4.7.2-1].
     fn find(&mut self, mut levels: Split<'_, char>, is_special: bool, search: &mut Search<'_>) {
         search.work += 1;
         if !is_special {
-            self.hash.collect(search);
+            self.all_below.collect(search);
         }
-        let Some(level) = levels.next() else { return self.exact.collect(search) };
-        if let Some(plus) = self.plus.as_deref_mut().filter(|_| !is_special) {
-            plus.find(levels.clone(), false, search);
+        let Some(level) = levels.next() else { return self.subscribers.collect(search) };
+        if let Some(child) = self.any_child.as_deref_mut().filter(|_| !is_special) {
+            child.find(levels.clone(), false, search);
         }
         if let Some(next) = self.children.get_mut(level) {
             next.find(levels, false, search);
