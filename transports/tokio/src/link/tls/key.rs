@@ -16,8 +16,8 @@ use rustls::pki_types::pem::PemObject;
 use super::TlsError;
 use crate::link::options::Tls;
 
-/// Maximum number of iterations of PBKDF2: about three times as many as OWASP recommends for SHA-256.
-/// They take a few seconds at most.
+/// Maximum number of iterations of PBKDF2: about three times as many as OWASP recommends for
+/// SHA-256. They take a few seconds at most.
 #[cfg(feature = "encrypted-keys")]
 const PBKDF2_ITERATIONS_MAX: u32 = 2_000_000;
 
