@@ -40,8 +40,8 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Writes bytes as `escape_ascii` does. Runs of bytes that need no escape are written at once, since
-/// they are most of a capture.
+/// Writes bytes as `escape_ascii` does. Most bytes of a capture need no escape, so runs of
+/// them are written at once.
 fn write_escaped(f: &mut fmt::Formatter<'_>, mut bytes: &[u8]) -> fmt::Result {
     let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\'' | b'\\');
     while !bytes.is_empty() {

@@ -40,8 +40,8 @@ pub(crate) async fn run(args: Bridge) -> Result<ExitCode, Failure> {
     };
     if let Some(filter) = args.topic.as_deref().filter(|filter| is_reserved(filter)) {
         return Err(Failure::bad_input(format_args!(
-            "--topic {filter}: these are messages of the store, which a bridge ignores; name topics \
-             of your devices"
+            "--topic {filter}: these are messages of the store, which a bridge ignores; name \
+             topics of your devices"
         )));
     }
     let topic_of_key = match (&args.keys, &args.publish) {

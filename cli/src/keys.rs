@@ -40,10 +40,10 @@ pub(crate) async fn run(args: Keys) -> Result<ExitCode, Failure> {
     let failed = failure;
     let mut keys = store.scan(&args.pattern);
     let mut reading: VecDeque<Reading> = VecDeque::new();
-    let reading_max = if args.values { REQUESTS_MAX } else { 1 };
+    let reads_max = if args.values { REQUESTS_MAX } else { 1 };
     let (mut is_over, mut lines) = (false, Lines::default());
     while !is_over || !reading.is_empty() {
-        while !is_over && reading.len() < reading_max {
+        while !is_over && reading.len() < reads_max {
             match lines.flush_while_waiting(keys.next()).await?.map_err(failed)? {
                 Some(key) => {
                     let value = args.values.then(|| tokio::spawn(store.get(&key).into_future()));

@@ -25,8 +25,8 @@ struct Kind {
 }
 
 impl Notices {
-    /// Prints a line, unless one of this kind was printed within [`INTERVAL`]. The next line contains
-    /// the number of omitted ones.
+    /// Prints a line, unless one of this kind was printed within [`INTERVAL`]. The next line
+    /// contains the number of omitted ones.
     pub(crate) fn print(&mut self, kind: &'static str, text: impl Display) {
         if let Some(omitted) = self.count(kind, Instant::now()) {
             match omitted {

@@ -8,8 +8,8 @@ use crate::escape::preview;
 use crate::failure::Failure;
 use crate::sources::Endpoint;
 
-/// Maximum number of attempts of a write that is refused for a reason that may pass. They take about
-/// a minute, in which clocks are corrected and keys expire.
+/// Maximum number of attempts of a write that is refused for a reason that may pass. They take
+/// about a minute, in which clocks may be corrected and keys may expire.
 const ATTEMPTS_MAX: u32 = 60;
 
 /// Pause before a request that failed is repeated.

@@ -4,13 +4,13 @@ use std::sync::OnceLock;
 
 use statestore_doctor::tls::SettingNames;
 
-/// An option, and the variable that sets it in place of the command line.
+/// An option without `--`, and a variable that sets it, since the command line does not.
 pub(crate) type Source = (&'static str, &'static str);
 
 /// Name of the option for a service account token.
 pub(crate) const TOKEN_FILE: &str = "service-account-token-file";
 
-/// The settings from variables. A process has one command line, so they are set once.
+/// The settings from variables. A process has one command line, so they are recorded once.
 static SOURCES: OnceLock<Vec<Source>> = OnceLock::new();
 
 /// Records the settings from variables. Only the first call has an effect.
@@ -78,8 +78,8 @@ pub(crate) fn variables(option: &str) -> Option<String> {
     names(SOURCES.get()?, option)
 }
 
-/// Returns a notice about the settings from variables, for messages that name their options.
-/// `None` if all settings are from options.
+/// Returns a notice that lists the settings from variables. It completes messages that name only
+/// their options. `None` if no setting is from a variable.
 pub(crate) fn sources_notice() -> Option<String> {
     let sources = SOURCES.get().filter(|sources| !sources.is_empty())?;
     Some(format!("options are set by variables: {}", listed(sources)))

@@ -67,7 +67,8 @@ pub(super) enum Origin {
 struct KeyWrites {
     /// Set between the request and the response of a write.
     is_in_flight: bool,
-    /// Writes whose notification is expected, in the order of their notifications, with the times of their responses.
+    /// Writes whose notification is expected, in the order of their notifications, with the times
+    /// of their responses.
     writes: VecDeque<(Instant, Write)>,
 }
 
@@ -165,8 +166,8 @@ impl SharedEchoes {
         Self(Rc::new((RefCell::new(echoes), Notify::new())))
     }
 
-    /// Records that a write of a key from this topic begins. The caller begins the next write of the
-    /// key after the end of this one.
+    /// Records that a write of a key from this topic begins. The next write of the key begins after
+    /// the end of this one.
     pub(super) fn begin(&self, key: &Bytes, topic: &str) {
         self.0.0.borrow_mut().begin(Instant::now(), key, topic);
     }

@@ -25,8 +25,8 @@ use crate::output::notice;
 use crate::refusals::{self, RETRY};
 
 /// Maximum number of messages that are not acknowledged. They are acknowledged in order, so they
-/// wait for the slowest write. It is less than the Receive Maximum, so that the broker does not have
-/// to stop first.
+/// wait for the slowest write. It is less than the Receive Maximum, so the broker does not stop
+/// sending before `bridge` stops reading.
 const HELD_MAX: usize = 256;
 
 /// A message that is not acknowledged.

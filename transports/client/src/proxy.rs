@@ -242,7 +242,7 @@ mod tests {
             &b"HTTP/1.1 200 Connection established\r\n\r\n"[..],
             b"HTTP/1.0 200\r\nVia: x\r\n\r\n",
             b"HTTP/1.1 204 \r\nContent-Length: 5\r\n\r\n",
-            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nA: b\r\n\r\nHTTP/1.1 200\r\n\r\n",
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nA: b\r\n\r\nHTTP/1.1 200\r\n\r\n",
         ] {
             assert!(check(response).await.is_ok(), "{}", response.escape_ascii());
         }

@@ -16,9 +16,9 @@ pub struct StoreReplaced {
 /// Reports each store that replaces the previous one: after a restart, or because another store
 /// has taken over.
 ///
-/// State that is not durable is lost then: registrations, and keys of a store in memory. Watches and
-/// locks of the handle react to that automatically. Use this stream in an application that must
-/// write its own keys again.
+/// State that is not durable is lost then: registrations, and keys of a store in memory. Watches
+/// and locks of the handle react to that automatically. Use this stream in an application that
+/// must write its own keys again.
 ///
 /// A store sends its [incarnation](Incarnation) with its responses and notifications. So only a
 /// handle that sends requests or watches a key detects a replacement. A watch renews its

@@ -33,8 +33,8 @@ impl StateStore {
     /// Watches a key from the change that the application has processed last. Use it if the
     /// application must process the present state of the key at least once, even if it crashes.
     ///
-    /// `processed` is the [version](WatchEvent::Changed) of that change if it has set a value. It is
-    /// `None` after a deletion, and at the first start. The application stores it after it has
+    /// `processed` is the [version](WatchEvent::Changed) of that change if it has set a value. It
+    /// is `None` after a deletion, and at the first start. The application stores it after it has
     /// processed the change, and passes it when it starts again:
     ///
     /// * If the key still has this version, no change is reported before

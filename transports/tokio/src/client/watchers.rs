@@ -74,8 +74,8 @@ impl Watchers {
         self.by_key.get(key).copied()
     }
 
-    /// Adds a watcher to the watch of a key. It receives the latest value and status at once, but not
-    /// the value with the version `since`. Returns `None` if the key has too many watchers.
+    /// Adds a watcher to the watch of a key. It receives the latest value and status at once, but
+    /// not the value with the version `since`. Returns `None` if the key has too many watchers.
     pub(crate) fn join(
         &mut self,
         watch: WatchId,

@@ -158,7 +158,7 @@ fn client_id(query: &str) -> Result<Option<String>, UrlError> {
 }
 
 /// Checks that the part of a URL after `://` contains `@` only in the authority. Elsewhere, it ends
-/// a password with an unencoded `/`, `?` or `#`, and that password must not appear in another error.
+/// a password with an unencoded `/`, `?` or `#`, which must not appear in another error.
 pub(super) fn check_authority(rest: &str) -> Result<(), UrlError> {
     match rest.split_once(['/', '?', '#']) {
         Some((_, tail)) if tail.contains('@') => Err(UrlError::Credentials),
