@@ -56,6 +56,8 @@ pub(crate) struct Connection {
     pub(crate) output: BytesMut,
     /// Bytes that the last `poll_output` returned.
     pub(crate) unwritten: usize,
+    /// Time at which the connection was opened.
+    pub(crate) opened_at: Duration,
     /// Time of the last input.
     pub(crate) last_received_at: Duration,
     /// Time of the connect or keep-alive timer.
@@ -97,6 +99,7 @@ impl Connection {
             needed: 0,
             output: BytesMut::new(),
             unwritten: 0,
+            opened_at: now,
             last_received_at: now,
             deadline: None,
             authenticates: false,

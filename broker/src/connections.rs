@@ -1,7 +1,8 @@
 //! All connections, and their number per network.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use core::cmp::Reverse;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use crate::config::Limits;
@@ -11,8 +12,10 @@ use crate::ids::ConnectionId;
 use crate::incidents::IncidentKind;
 use crate::memory::Memory;
 use crate::network::{is_loopback, network};
+use crate::pending::{PendingConnections, Stage};
 use crate::table::Table;
 use statestore_mqtt::Reason;
+use statestore_mqtt::property::Property;
 
 /// Returns the network whose connections are limited, if they are.
 fn counted_network(connection: &Connection) -> Option<IpAddr> {
@@ -24,44 +27,31 @@ fn counted_network(connection: &Connection) -> Option<IpAddr> {
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     connections: Table<ConnectionId, Connection>,
-    /// Pending connections by network, oldest first.
-    pending: BTreeMap<Option<IpAddr>, BTreeSet<ConnectionId>>,
-    pending_len: usize,
+    pending: PendingConnections,
     /// Number of accepted connections per network, without loopback.
     accepted_by_network: BTreeMap<IpAddr, usize>,
 }
 
 impl Connections {
-    /// Returns the pending connection that must end so that there can be another one: the oldest of
-    /// the network with most of them, preferably one without a CONNECT. Of networks with equally
-    /// many, the one with the oldest connection loses it.
+    /// Returns the pending connection that must end so that there can be another one: the
+    /// [next](PendingConnections::next_displaced) at the limit.
     ///
     /// # Errors
     /// As many connections as may be pending are closing already.
     pub(crate) fn pending_victim(&self, limits: &Limits) -> Result<Option<ConnectionId>, Refused> {
-        if self.pending_len < limits.pending_connections {
-            return Ok(None);
-        }
         // Closing connections remain for a moment.
-        let all = self.pending.values().flatten().filter_map(|id| self.get(*id));
-        let open = all.filter(|connection| !connection.is_closing()).count();
-        if self.pending_len - open >= limits.pending_connections {
+        let closing = self.pending.closing_len();
+        if closing >= limits.pending_connections {
             return Err(Refused);
         }
-        if open < limits.pending_connections {
-            return Ok(None);
-        }
-        let first_open = |ids: &BTreeSet<ConnectionId>| {
-            let state = |id: &ConnectionId| match self.get(*id)?.state {
-                State::New => Some((false, *id)),
-                State::Authenticating(..) => Some((true, *id)),
-                State::Open(_) | State::Closing => None,
-            };
-            let open = || ids.iter().filter_map(state);
-            Some((open().count(), Reverse(open().min()?)))
-        };
-        let by_network = self.pending.values().filter_map(first_open);
-        Ok(by_network.max().map(|(_, Reverse((_, id)))| id))
+        let open = self.pending.len() - closing;
+        let is_full = open >= limits.pending_connections;
+        Ok(self.pending.next_displaced().filter(|_| is_full))
+    }
+
+    /// Returns the pending connection that ends next.
+    pub(crate) fn next_displaced(&self) -> Option<ConnectionId> {
+        self.pending.next_displaced()
     }
 
     /// Checks whether the limits of accepted connections permit another one. `replaced` is the
@@ -75,12 +65,13 @@ impl Connections {
         replaced: Option<ConnectionId>,
         limits: &Limits,
     ) -> Result<(), (IncidentKind, Reason)> {
-        let accepted = self.connections.len() - self.pending_len;
+        let accepted = self.connections.len() - self.pending.len();
         if accepted >= limits.connections {
             // Closing connections remain for a moment, but must not be too many.
             let is_over =
                 |id: ConnectionId, it: &Connection| it.is_closing() || Some(id) == replaced;
-            let closing = self.iter().filter(|(id, it)| !self.is_pending(*id) && is_over(*id, it));
+            let closing =
+                self.iter().filter(|(id, it)| !self.pending.contains(*id) && is_over(*id, it));
             let closing = closing.count();
             if accepted - closing >= limits.connections || closing > limits.pending_connections {
                 return Err((IncidentKind::Connections, Reason::SERVER_BUSY));
@@ -102,14 +93,13 @@ impl Connections {
     pub(crate) fn insert(&mut self, number: u64, connection: Connection) -> ConnectionId {
         let network = connection.peer.map(network);
         let id = self.connections.insert(number, connection);
-        self.pending.entry(network).or_default().insert(id);
-        self.pending_len += 1;
+        self.pending.insert(id, network);
         id
     }
 
     /// Marks the client of a pending connection as accepted.
     pub(crate) fn accept(&mut self, id: ConnectionId) {
-        if !self.remove_pending(id) {
+        if !self.pending.remove(id) {
             return;
         }
         if let Some(network) = self.get(id).and_then(counted_network) {
@@ -117,29 +107,47 @@ impl Connections {
         }
     }
 
-    fn is_pending(&self, id: ConnectionId) -> bool {
-        let network = self.get(id).map(|connection| connection.peer.map(network));
-        network.and_then(|network| self.pending.get(&network)).is_some_and(|ids| ids.contains(&id))
+    /// Stores a CONNECT until the embedder decides the login.
+    pub(crate) fn begin_login(
+        &mut self,
+        id: ConnectionId,
+        connect: Vec<u8>,
+        assigned: Option<Arc<str>>,
+    ) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.state = State::Authenticating(connect, assigned);
+            self.pending.set_stage(id, Some(Stage::Authenticating));
+        }
     }
 
-    /// Removes a connection from the pending ones. Returns whether it was one.
-    fn remove_pending(&mut self, id: ConnectionId) -> bool {
-        let Some(connection) = self.connections.get(id) else { return false };
-        let network = connection.peer.map(network);
-        let Some(ids) = self.pending.get_mut(&network) else { return false };
-        if !ids.remove(&id) {
-            return false;
+    /// Returns the CONNECT and the assigned client id of a login that is decided. `None` if the
+    /// connection does not wait for a decision.
+    pub(crate) fn end_login(&mut self, id: ConnectionId) -> Option<(Vec<u8>, Option<Arc<str>>)> {
+        let connection = self.connections.get_mut(id)?;
+        let waits = matches!(connection.state, State::Authenticating(..));
+        let login = waits.then(|| core::mem::replace(&mut connection.state, State::New));
+        let Some(State::Authenticating(connect, assigned)) = login else { return None };
+        self.pending.set_stage(id, Some(Stage::New));
+        Some((connect, assigned))
+    }
+
+    /// [Closes](Connection::close) a connection.
+    pub(crate) fn close(
+        &mut self,
+        memory: &mut Memory,
+        id: ConnectionId,
+        reason: Option<Reason>,
+        properties: &[Property<'_>],
+    ) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.close(memory, reason, properties);
+            self.pending.set_stage(id, None);
         }
-        if ids.is_empty() {
-            self.pending.remove(&network);
-        }
-        self.pending_len -= 1;
-        true
     }
 
     /// Removes a closed connection, and frees its memory. Returns whether it existed.
     pub(crate) fn remove(&mut self, memory: &mut Memory, id: ConnectionId) -> bool {
-        let was_pending = self.remove_pending(id);
+        let was_pending = self.pending.remove(id);
         let Some(mut connection) = self.connections.remove(id) else { return false };
         connection.clear(memory);
         if let Some(network) = counted_network(&connection).filter(|_| !was_pending) {

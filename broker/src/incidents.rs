@@ -38,7 +38,8 @@ pub enum IncidentKind {
     /// address](crate::Limits::connections_per_address) was reached.
     Address,
     /// A connection was closed before its client was accepted, because the limit of [pending
-    /// connections](crate::Limits::pending_connections) was reached.
+    /// connections](crate::Limits::pending_connections) was reached, or for
+    /// [`displace_pending`](crate::Broker::displace_pending).
     Pending,
     /// A client was rejected because its will is not allowed.
     Will,

@@ -139,6 +139,7 @@ mod message;
 mod names;
 mod network;
 mod owner;
+mod pending;
 mod retained;
 mod session;
 mod sessions;

@@ -9,8 +9,16 @@ use slab::Slab;
 /// is. Keys are ordered by age, the oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TableKey {
-    pub(crate) number: u64,
+    number: u64,
     at: usize,
+}
+
+#[cfg(test)]
+impl TableKey {
+    /// The first place, with this number.
+    pub(crate) const fn numbered(number: u64) -> Self {
+        Self { number, at: 0 }
+    }
 }
 
 /// A table that finds a value by its place, in constant time. The number detects a key whose value

@@ -59,7 +59,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Run a state store with an embedded or an external broker
+    #[command(about = serve::ABOUT)]
     Serve(Box<Serve>),
     /// Run a store for development, with certificates and tokens as in a cluster
     Dev(Box<Dev>),
@@ -163,6 +163,7 @@ pub(crate) fn parse() -> Args {
     let mut command = Args::command();
     let line: Vec<_> = std::env::args_os().collect();
     let matches = command.try_get_matches_from_mut(&line).unwrap_or_else(|error| {
+        let error = variables::with_full_usage(error, &command, &line);
         variables::name_variable(error, &command, &line).exit();
     });
     Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())

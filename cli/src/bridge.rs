@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::keys::matches_every_key;
 use crate::output;
 use crate::signals::Signals;
+use crate::sources::Endpoint;
 use echoes::{Echoes, Route, SharedEchoes};
 use inbound::Inbound;
 use outbound::Outbound;
@@ -127,12 +128,13 @@ fn options(args: &Bridge, store: &StateStore, suffix: &str) -> Result<Options, F
     let id = format!("{}{suffix}", store.client_id());
     let mut login = connection.login.clone();
     login.client_id = Some(id.clone());
-    connection::options(&connection.broker, &login, &id)
+    let options = connection::options(&connection.broker, &login, &id)?;
+    Ok(connection::limit_connect_timeout(options, args.common.time_limit.timeout))
 }
 
 /// The connection that receives messages. It acknowledges each message when its key is set.
 fn receiver(args: &Bridge, store: &StateStore) -> Result<ClientLink, Failure> {
-    Ok(connection::link(options(args, store, RECEIVER)?).manual_acks(true))
+    Ok(connection::link(options(args, store, RECEIVER)?, Endpoint::Broker).manual_acks(true))
 }
 
 /// Reason why work on one connection has ended.

@@ -11,7 +11,7 @@ use statestore_server::config::{ClientTlsFiles, ConfigError};
 use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
 use crate::output::notice;
-use crate::sources::{TOKEN_FILE, setting_name};
+use crate::sources::{Endpoint, TOKEN_FILE};
 use statestore_doctor::tls;
 
 /// Address of a broker.
@@ -28,33 +28,50 @@ pub(crate) fn options(
     login: &Login,
     default_id: &str,
 ) -> Result<Options, Failure> {
-    let (addresses, tls) = addresses(brokers)?;
+    let name = |option| login.endpoint.name(option);
+    let (addresses, tls) = addresses(brokers, login.endpoint)?;
     let client_id = login.client_id.clone().unwrap_or_else(|| default_id.to_owned());
     if client_id.is_empty() {
-        return Err(Failure::bad_input(
-            "--client-id must not be empty; leave it out for a new one",
-        ));
+        return Err(Failure::bad_input(format_args!(
+            "{} must not be empty; leave it out for a new one",
+            name("client-id")
+        )));
     }
     if login.password.is_some() && login.user.is_none() {
-        return Err(Failure::bad_input("--password requires --user NAME"));
+        return Err(Failure::bad_input(format_args!(
+            "{} requires {} NAME",
+            name("password"),
+            name("user")
+        )));
     }
     if login.tls_cert.is_some() != login.tls_key.is_some() {
-        return Err(Failure::bad_input("--tls-cert and --tls-key belong together: set both"));
+        return Err(Failure::bad_input(format_args!(
+            "{} and {} belong together: set both",
+            name("tls-cert"),
+            name("tls-key")
+        )));
     }
     if login.tls_key_password_file.is_some() && login.tls_key.is_none() {
-        return Err(Failure::bad_input("--tls-key-password-file requires --tls-key"));
+        return Err(Failure::bad_input(format_args!(
+            "{} requires {}",
+            name("tls-key-password-file"),
+            name("tls-key")
+        )));
     }
     let mut addresses = addresses.into_iter();
-    let first = addresses
-        .next()
-        .ok_or_else(|| Failure::bad_input("--broker: the list is empty; give at least one URL"))?;
+    let Some(first) = addresses.next() else {
+        return Err(Failure::bad_input(format_args!(
+            "{}: the list is empty; give at least one URL",
+            name("broker")
+        )));
+    };
     let mut options = addresses
         .fold(Options::new(client_id, first.host, first.port), |options, other| {
             options.add_address(other.host, other.port)
         });
     if let Some(url) = &login.proxy {
         let proxy = Proxy::from_url(url);
-        let bad = |error| Failure::bad_input(format_args!("--proxy: {error}"));
+        let bad = |error| Failure::bad_input(format_args!("{}: {error}", name("proxy")));
         options = options.proxy(proxy.map_err(bad)?);
     }
     if let Some(user) = &login.user {
@@ -68,17 +85,17 @@ pub(crate) fn options(
             key_password: login.tls_key_password_file.as_deref(),
         };
         // An invalid file is bad input, not an unreachable broker.
-        let tls = files.load().map_err(|error| invalid_file(&error))?;
+        let tls = files.load().map_err(|error| invalid_file(&error, login.endpoint))?;
         options = options.tls(tls);
     } else if login.tls_ca.is_some() || login.tls_cert.is_some() {
         return Err(Failure::bad_input(format_args!(
             "{} and {} require TLS: write the broker as mqtts://HOST:PORT",
-            setting_name("tls-ca"),
-            setting_name("tls-cert")
+            name("tls-ca"),
+            name("tls-cert")
         )));
     }
     if let Some(path) = &login.service_account_token_file {
-        token(path)?;
+        token(path, login.endpoint)?;
         options = options.service_account_token(path);
     }
     if let Some(time) = login.keep_alive {
@@ -91,21 +108,21 @@ pub(crate) fn options(
 }
 
 /// The error of a TLS file, with the option or variable that names it.
-fn invalid_file(error: &ConfigError) -> Failure {
+fn invalid_file(error: &ConfigError, endpoint: Endpoint) -> Failure {
     match (error.key(), error.reason()) {
         (Some(key), Some(reason)) => {
-            Failure::bad_input(format_args!("{}: {reason}", setting_name(key)))
+            Failure::bad_input(format_args!("{}: {reason}", endpoint.name(key)))
         }
         _ => Failure::bad_input(error),
     }
 }
 
 /// Reads a token of at most 60 KiB, which is more than brokers accept.
-pub(crate) fn token(path: &Path) -> Result<Vec<u8>, Failure> {
+pub(crate) fn token(path: &Path, endpoint: Endpoint) -> Result<Vec<u8>, Failure> {
     const TOKEN_MAX: usize = 60 << 10;
     let bad = |error: &dyn std::fmt::Display| {
-        let source = setting_name(TOKEN_FILE);
-        Failure::bad_input(format_args!("{source} {}: {error}", path.display()))
+        let name = endpoint.name(TOKEN_FILE);
+        Failure::bad_input(format_args!("{name} {}: {error}", path.display()))
     };
     let mut token = Vec::new();
     let file = std::fs::File::open(path).map_err(|error| bad(&error))?;
@@ -132,24 +149,29 @@ pub(crate) fn silent_store(common: &Common) -> Result<StateStore, Failure> {
     let options = options(broker, login, &client_id(login, "cli"))?;
     let options = limit_connect_timeout(options, common.time_limit.timeout);
     let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
-    let link = link(options);
+    let link = link(options, login.endpoint);
     let builder = StateStore::builder().timeout(common.time_limit.timeout).backoff(pauses);
-    let failed = |error| Failure::bad_input(format_args!("{}: {error}", setting_name("client-id")));
+    let name = login.endpoint.name("client-id");
+    let failed = |error| Failure::bad_input(format_args!("{name}: {error}"));
     builder.spawn(link).map_err(failed)
 }
 
-/// Shortens the connection timeout of several brokers so that each is tried within `timeout`.
-fn limit_connect_timeout(options: Options, timeout: Duration) -> Options {
+/// Shortens the connection timeout so that each of several brokers is tried within `timeout`, and
+/// the error of a proxy that does not respond arrives before.
+pub(crate) fn limit_connect_timeout(options: Options, timeout: Duration) -> Options {
     let count = u32::try_from(options.addresses().count()).unwrap_or(u32::MAX);
     let each = options.connect_timeout.min(timeout / count.saturating_add(1));
-    if count > 1 { options.connect_timeout(each) } else { options }
+    let is_limited = count > 1 || options.proxy.is_some();
+    if is_limited { options.connect_timeout(each) } else { options }
 }
 
 /// Returns a link with a diagnosis of TLS: it ends at the first attempt if TLS cannot succeed.
-pub(crate) fn link(options: Options) -> ClientLink {
+pub(crate) fn link(options: Options, endpoint: Endpoint) -> ClientLink {
     let (is_encrypted, proxy) = (options.tls.is_some(), options.proxy.clone());
-    ClientLink::for_client(options)
-        .diagnose(move |error, at| Box::pin(tls::diagnose(error, at, is_encrypted, proxy.clone())))
+    ClientLink::for_client(options).diagnose(move |error, at| {
+        let names = endpoint.tls_names();
+        Box::pin(tls::diagnose(error, at, is_encrypted, proxy.clone(), names))
+    })
 }
 
 /// Prints a message if the connection takes more than a second.
@@ -183,32 +205,38 @@ pub(crate) fn unique_id(role: &str) -> String {
 }
 
 /// Addresses of several URLs, and whether all of them use TLS.
-fn addresses(urls: &[String]) -> Result<(Vec<Address<'_>>, bool), Failure> {
+fn addresses(urls: &[String], endpoint: Endpoint) -> Result<(Vec<Address<'_>>, bool), Failure> {
+    let name = endpoint.name("broker");
     let (count, most) = (urls.len(), Options::ADDRESSES_MAX);
     if count > most {
         return Err(Failure::bad_input(format_args!(
-            "--broker: {count} URLs exceed the limit of {most}; list each broker once"
+            "{name}: {count} URLs exceed the limit of {most}; list each broker once"
         )));
     }
-    let all = urls.iter().map(|url| address(url)).collect::<Result<Vec<_>, _>>()?;
+    let all = urls.iter().map(|url| address(url, endpoint)).collect::<Result<Vec<_>, _>>()?;
     let tls = all.first().is_some_and(|first| first.tls);
     if all.iter().any(|other| other.tls != tls) {
-        return Err(Failure::bad_input(
-            "--broker: mqtt:// and mqtts:// are mixed; write all brokers as mqtt://, or all as \
-             mqtts://",
-        ));
+        return Err(Failure::bad_input(format_args!(
+            "{name}: mqtt:// and mqtts:// are mixed; write all brokers as mqtt://, or all as \
+             mqtts://"
+        )));
     }
     Ok((all, tls))
 }
 
-fn address(url: &str) -> Result<Address<'_>, Failure> {
-    let bad = || match url.contains('@') {
-        true => Failure::bad_input(
-            "--broker: a URL must not contain a login; set --user and STATESTORE_PASSWORD",
-        ),
-        false => Failure::bad_input(format_args!(
-            "--broker {url}: invalid URL; write it as mqtt://HOST:PORT or mqtts://HOST:PORT"
-        )),
+fn address(url: &str, endpoint: Endpoint) -> Result<Address<'_>, Failure> {
+    let bad = || {
+        let name = endpoint.name("broker");
+        match url.contains('@') {
+            true => Failure::bad_input(format_args!(
+                "{name}: a URL must not contain a login; set {} and {}",
+                endpoint.name("user"),
+                endpoint.password_variable()
+            )),
+            false => Failure::bad_input(format_args!(
+                "{name} {url}: invalid URL; write it as mqtt://HOST:PORT or mqtts://HOST:PORT"
+            )),
+        }
     };
     let (tls, rest) = match url.split_once("://") {
         Some(("mqtt", rest)) => (false, rest),
@@ -239,7 +267,11 @@ mod tests {
             ("mqtt://[::1]:1884", "[::1]", 1884, false),
             ("mqtt://[::1]", "[::1]", 1883, false),
         ] {
-            assert_eq!(address(url).unwrap(), Address { host, port, tls }, "{url}");
+            assert_eq!(
+                address(url, Endpoint::Broker).unwrap(),
+                Address { host, port, tls },
+                "{url}"
+            );
         }
         for url in [
             "127.0.0.1:1883",
@@ -250,9 +282,9 @@ mod tests {
             "mqtt://u@h",
             "mqtt://h/x",
         ] {
-            assert!(matches!(address(url), Err(Failure::Refused(_))), "{url}");
+            assert!(matches!(address(url, Endpoint::Broker), Err(Failure::Refused(_))), "{url}");
         }
-        let secret = address("mqtt://alice:secret@h").unwrap_err().to_string();
+        let secret = address("mqtt://alice:secret@h", Endpoint::Broker).unwrap_err().to_string();
         assert!(!secret.contains("secret") && secret.contains("--user"), "{secret}");
     }
 
@@ -260,7 +292,7 @@ mod tests {
     fn several_brokers_must_agree_about_tls() {
         let urls = |text: &str| text.split(',').map(ToOwned::to_owned).collect::<Vec<_>>();
         let three = urls("mqtts://a,mqtts://b:1,mqtts://[::1]");
-        let (found, tls) = addresses(&three).unwrap();
+        let (found, tls) = addresses(&three, Endpoint::Broker).unwrap();
         let found: Vec<_> = found.iter().map(|address| (address.host, address.port)).collect();
         assert_eq!((found, tls), (vec![("a", 8883), ("b", 1), ("[::1]", 8883)], true));
         for (bad, advice) in [
@@ -269,12 +301,13 @@ mod tests {
             ("mqtt://a,mqtt://u:secret@b".to_owned(), "--user"),
             (vec!["mqtt://a"; 17].join(","), "limit of 16"),
         ] {
-            let error = addresses(&urls(&bad)).unwrap_err();
+            let error = addresses(&urls(&bad), Endpoint::Broker).unwrap_err();
             assert!(matches!(error, Failure::Refused(_)));
             assert!(error.to_string().contains(advice), "{bad}: {error}");
             assert!(!error.to_string().contains("secret"), "{error}");
         }
-        assert!(addresses(&urls(&vec!["mqtt://a"; 16].join(","))).is_ok());
+        let most = urls(&vec!["mqtt://a"; 16].join(","));
+        assert!(addresses(&most, Endpoint::Broker).is_ok());
     }
 
     #[test]
@@ -285,6 +318,11 @@ mod tests {
             limit_connect_timeout(options, Duration::from_secs(timeout)).connect_timeout.as_secs()
         };
         assert_eq!([seconds(1, 10), seconds(1, 1)], [5, 5], "one broker has the default timeout");
+        let with_proxy = |timeout| {
+            let options = Options::new("c1", "a", 1).proxy(Proxy::new("proxy", 1));
+            limit_connect_timeout(options, Duration::from_secs(timeout)).connect_timeout.as_secs()
+        };
+        assert_eq!([with_proxy(10), with_proxy(4), with_proxy(1)], [5, 2, 1]);
         assert_eq!([seconds(2, 10), seconds(3, 10), seconds(9, 10), seconds(3, 60)], [3, 2, 1, 5]);
     }
 

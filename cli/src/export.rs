@@ -18,6 +18,9 @@ pub(crate) async fn run(args: Export) -> Result<ExitCode, Failure> {
         let count = requests::dump(&args.common(), &args.pattern, &mut output).await?;
         output.finish().await?;
         notice(format_args!("exported {}", keys(count)));
+        if count == 0 {
+            notice(format_args!("0 keys matched the pattern {}", args.pattern));
+        }
         Ok(ExitCode::SUCCESS)
     };
     tokio::select! {

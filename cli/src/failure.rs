@@ -12,7 +12,7 @@ use statestore_tokio::{CloseReason, Error, LinkError, LinkErrorKind, Status, Sto
 
 use crate::escape::on_one_line;
 use crate::exit::Exit;
-use crate::sources::{TOKEN_FILE, setting_name, sources_notice, variables};
+use crate::sources::{Endpoint, TOKEN_FILE, sources_notice, variables};
 
 /// Error of a command.
 #[derive(Debug)]
@@ -91,38 +91,46 @@ impl Failure {
         }
     }
 
-    /// End of a connection, with the option that fixes it.
+    /// End of the connection of a command, with the option that fixes it.
     pub(crate) fn closed(closed: &StoreClosed) -> Self {
+        Self::closed_at(Endpoint::Broker, closed)
+    }
+
+    /// End of a connection, with the option that fixes it.
+    fn closed_at(at: Endpoint, closed: &StoreClosed) -> Self {
         let Some(reason) = &closed.reason else {
-            return Self::Unreachable(format!("the connection was closed; {}", check_settings()));
+            return Self::Unreachable(format!(
+                "the connection was closed; {}",
+                check_settings_at(at)
+            ));
         };
         let code = reason.link_error().and_then(LinkError::reason);
         match reason {
             CloseReason::Journal(error) => Self::Refused(error.to_string()),
             CloseReason::ClientId(error) => Self::Refused(format!(
                 "{error}; a user's client ids are the user's name and names that start with it and \
-                 a hyphen: leave out {}, set it to such a name, or set --user NAME (also with a \
+                 a hyphen: leave out {}, set it to such a name, or set {} NAME (also with a \
                  certificate or a token)",
-                setting_name("client-id")
+                at.name("client-id"),
+                at.name("user")
             )),
             CloseReason::Credentials(error)
                 if code == Some(ReasonCode::BAD_AUTHENTICATION_METHOD) =>
             {
-                Self::Refused(format!("{error}, or leave out {}", setting_name(TOKEN_FILE)))
+                Self::Refused(format!("{error}, or leave out {}", at.name(TOKEN_FILE)))
             }
             CloseReason::Credentials(error)
             | CloseReason::NotAuthorized(error)
             | CloseReason::Unsupported(error) => Self::Refused(format!(
                 "{error}; {}, and check that this client id ({}) may connect",
-                check_login(),
-                setting_name("client-id")
+                check_login(at),
+                at.name("client-id")
             )),
-            CloseReason::Moved(error) => Self::Unreachable(format!(
-                "{error}; set {} to the new address",
-                setting_name("broker")
-            )),
+            CloseReason::Moved(error) => {
+                Self::Unreachable(format!("{error}; set {} to the new address", at.name("broker")))
+            }
             CloseReason::TakenOver(error) if code == Some(ReasonCode::SESSION_TAKEN_OVER) => {
-                Self::Unreachable(format!("{error}, with {}", setting_name("client-id")))
+                Self::Unreachable(format!("{error}, with {}", at.name("client-id")))
             }
             CloseReason::Link(error)
                 if error.get_ref().is_some_and(|cause| cause.is::<OtherStore>()) =>
@@ -130,7 +138,7 @@ impl Failure {
                 Self::Unreachable(error.to_string())
             }
             CloseReason::Link(error) if error.kind() == LinkErrorKind::Proxy => {
-                Self::Unreachable(format!("{error}; check {}", setting_name("proxy")))
+                Self::Unreachable(format!("{error}; check {}", at.name("proxy")))
             }
             // These errors contain advice, which names options.
             CloseReason::TakenOver(error) | CloseReason::Tls(error) => {
@@ -139,18 +147,23 @@ impl Failure {
                     None => error.to_string(),
                 })
             }
-            reason => Self::Unreachable(format!("{reason}; {}", check_settings())),
+            reason => Self::Unreachable(format!("{reason}; {}", check_settings_at(at))),
         }
     }
 
     /// Unexpected end of a command that runs until it is stopped.
     pub(crate) fn stopped(status: &Status) -> Self {
+        Self::stopped_at(Endpoint::Broker, status)
+    }
+
+    /// Unexpected end of one connection of a command that runs until it is stopped.
+    pub(crate) fn stopped_at(at: Endpoint, status: &Status) -> Self {
         let reason = match status {
             Status::Failed(reason) => Some(reason.clone()),
             Status::Offline { last_error: Some(error) } => Some(CloseReason::Link(error.clone())),
             _ => None,
         };
-        Self::closed(&StoreClosed { reason })
+        Self::closed_at(at, &StoreClosed { reason })
     }
 
     /// End of a store that was ready before, so its options are valid.
@@ -182,6 +195,11 @@ impl Failure {
 
     /// A failed request.
     pub(crate) fn request(error: Error) -> Self {
+        Self::request_at(Endpoint::Broker, error)
+    }
+
+    /// A failed request over one connection of a command.
+    pub(crate) fn request_at(at: Endpoint, error: Error) -> Self {
         match error {
             Error::Refused { error, reason } => match (Self::refused(&error), reason) {
                 (Self::Refused(text), Some(reason)) => {
@@ -190,16 +208,20 @@ impl Failure {
                 (refused, _) => refused,
             },
             Error::Invalid(_) => Self::Refused(error.to_string()),
-            Error::Closed(closed) => Self::closed(&closed),
+            Error::Closed(closed) => Self::closed_at(at, &closed),
             Error::NotSent { last_error } => Self::Unreachable(match last_error {
                 Some(reason) => {
                     let is_of_proxy = reason.kind() == LinkErrorKind::Proxy;
                     let option = if is_of_proxy { "proxy" } else { "broker" };
-                    format!("no connection to the broker: {reason}; check {}", setting_name(option))
+                    format!(
+                        "no connection to the broker: {reason}; check {}{}",
+                        at.name(option),
+                        dev_advice(at, &reason)
+                    )
                 }
                 None => format!(
                     "no connection to the broker in time; check {} and --timeout",
-                    setting_name("broker")
+                    at.name("broker")
                 ),
             }),
             Error::Undelivered(ReasonCode::NO_MATCHING_SUBSCRIBERS) => Self::Unreachable(
@@ -238,23 +260,47 @@ impl Failure {
     }
 }
 
-/// Advice for an error of a connection.
+/// Further advice if no broker listens at an address of this machine that is from variables, which
+/// `dev env` sets.
+fn dev_advice(at: Endpoint, error: &LinkError) -> &'static str {
+    let host = error.address().map(|address| address.host.as_str());
+    let is_local = matches!(host, Some("localhost" | "127.0.0.1" | "::1" | "[::1]"));
+    let is_set = at == Endpoint::Broker && variables("broker").is_some();
+    match is_set && is_local && error.kind() == LinkErrorKind::Unreachable {
+        true => "; if `statestore dev env` has set them, start `statestore dev` again",
+        false => "",
+    }
+}
+
+/// Advice for an error of the connection of a command.
 pub(crate) fn check_settings() -> String {
-    let login = login_variables().unwrap_or_else(|| "--user".to_owned());
-    format!("check {}, {login} and {}", setting_name("broker"), setting_name("tls-ca"))
+    check_settings_at(Endpoint::Broker)
+}
+
+/// Advice for an error of a connection.
+fn check_settings_at(at: Endpoint) -> String {
+    let login = login_variables(at).unwrap_or_else(|| at.name("user"));
+    format!("check {}, {login} and {}", at.name("broker"), at.name("tls-ca"))
 }
 
 /// Advice for a rejected login.
-fn check_login() -> String {
-    match login_variables() {
+fn check_login(at: Endpoint) -> String {
+    match login_variables(at) {
         Some(variables) => format!("check {variables}"),
-        None => "log in with --user NAME and STATESTORE_PASSWORD, a certificate or a token".into(),
+        None => format!(
+            "log in with {} NAME and {}, a certificate or a token",
+            at.name("user"),
+            at.password_variable()
+        ),
     }
 }
 
 /// The variables that set the user or the token.
-fn login_variables() -> Option<String> {
-    variables("user").or_else(|| variables(TOKEN_FILE))
+fn login_variables(at: Endpoint) -> Option<String> {
+    match at {
+        Endpoint::Broker => variables("user").or_else(|| variables(TOKEN_FILE)),
+        Endpoint::Source | Endpoint::Target => None,
+    }
 }
 
 /// Returns whether the path or its permissions are wrong, and not the disk.
@@ -309,6 +355,28 @@ mod tests {
             let shown = failure.to_string();
             assert!(shown.starts_with(&text) && shown.contains(option), "{shown}");
             assert_eq!(matches!(failure, Failure::Refused(_)), is_refused, "{shown}");
+        }
+    }
+
+    #[test]
+    fn failures_of_a_mirror_name_the_settings_of_their_side() {
+        let refused = |code| LinkError::refused(code, ReasonDetails::default());
+        let bad_login = refused(ReasonCode::BAD_USER_NAME_OR_PASSWORD);
+        let bad_id = refused(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID);
+        // A text of the broker that looks like an option is not changed.
+        let other = LinkError::fatal("see --user or --broker");
+        for (error, source, target) in [
+            (&bad_login, "log in with --user", "log in with --to-user"),
+            (&bad_login, "STATESTORE_PASSWORD", "STATESTORE_TO_PASSWORD"),
+            (&bad_id, "set --user NAME", "set --to-user NAME"),
+            (&other, "check FROM, --user and --tls-ca", "check TO, --to-user and --to-tls-ca"),
+            (&other, "see --user or --broker", "see --user or --broker"),
+        ] {
+            for (at, part) in [(Endpoint::Source, source), (Endpoint::Target, target)] {
+                let status = Status::Failed(error.clone().into());
+                let shown = Failure::stopped_at(at, &status).to_string();
+                assert!(shown.contains(part), "{shown}");
+            }
         }
     }
 

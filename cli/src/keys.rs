@@ -18,6 +18,7 @@ use crate::escape::one_line;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{json_text, line};
+use crate::sources::Endpoint;
 
 /// Maximum number of concurrent requests of a command. They hide the latency of the connection, and
 /// leave the store capacity for other clients.
@@ -115,6 +116,11 @@ fn text(output: Output, key: &Bytes, found: Option<&VersionedValue>) -> String {
 
 /// Error of a listing.
 pub(crate) fn failure(error: Error) -> Failure {
+    failure_at(Endpoint::Broker, error)
+}
+
+/// Error of a listing over one connection of a command.
+pub(crate) fn failure_at(at: Endpoint, error: Error) -> Failure {
     let refusal = match &error {
         Error::Refused { error, .. } => error.known(),
         _ => None,
@@ -130,6 +136,6 @@ pub(crate) fn failure(error: Error) -> Failure {
             "the store refused: invalid pattern; [ begins a set such as [ab] or [!ab], ** matches \
              whole levels, and a set such as [*] matches a special character",
         ),
-        _ => Failure::request(error),
+        _ => Failure::request_at(at, error),
     }
 }

@@ -14,16 +14,17 @@ use statestore_tokio::{Error, PatternEnd, PatternEvent, StateStore};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, sleep};
 
-use crate::args::{Common, Connection, Mirror, Output};
+use crate::args::{Common, Connection, Login, Mirror, Output};
 use crate::connection;
 use crate::data::unix_now;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::keys::{REQUESTS_MAX, matches_every_key};
+use crate::keys::{self, REQUESTS_MAX, matches_every_key};
 use crate::notices::Notices;
 use crate::output::{line, notice};
 use crate::refusals::{self, RETRY};
 use crate::signals::Signals;
+use crate::sources::Endpoint;
 
 /// Number of refused keys that are printed. The others are only counted, since a full store refuses
 /// all of them.
@@ -62,10 +63,12 @@ pub(crate) async fn run(args: Mirror) -> Result<ExitCode, Failure> {
         time_limit: args.time_limit,
         format: args.format,
     };
-    let target = connection::store(&common(&args.to, args.to_login.login()));
-    let target = target.map_err(|failure| Side::Target.failure(failure))?;
-    let source = connection::store(&common(&args.from, args.login.clone()));
-    let source = source.map_err(|failure| Side::Source.failure(failure))?;
+    let connect = |url, login: Login| {
+        let at = login.endpoint;
+        connection::store(&common(url, login)).map_err(|failure| named(at, failure))
+    };
+    let target = connect(&args.to, args.to_login.login())?;
+    let source = connect(&args.from, Login { endpoint: Endpoint::Source, ..args.login.clone() })?;
     let check = async {
         check_different(&source, &target).await?;
         check_count(&source, &args.keys).await
@@ -81,42 +84,27 @@ pub(crate) async fn run(args: Mirror) -> Result<ExitCode, Failure> {
     Ok(if copier.counts.refused > 0 { Exit::Refused } else { Exit::Success }.into())
 }
 
-/// One of the two stores.
-#[derive(Clone, Copy)]
-enum Side {
-    Source,
-    Target,
+/// Adds the name of the store to an error of it.
+fn named(at: Endpoint, failure: Failure) -> Failure {
+    failure.map(|text| match at {
+        Endpoint::Broker | Endpoint::Source => format!("source: {text}"),
+        Endpoint::Target => format!("target: {text}"),
+    })
 }
 
-impl Side {
-    /// Names of the source's settings in messages, and those of the target.
-    const TARGET_OPTIONS: [(&str, &str); 7] = [
-        ("--proxy", "--to-proxy"),
-        ("--client-id", "--to-client-id"),
-        ("--user", "--to-user"),
-        ("--password", "--to-password"),
-        ("--service-account-token-file", "--to-service-account-token-file"),
-        ("--tls-", "--to-tls-"),
-        ("STATESTORE_PASSWORD", "STATESTORE_TO_PASSWORD"),
-    ];
+/// A failed request to one of the two stores.
+fn request_failure(at: Endpoint, error: Error) -> Failure {
+    named(at, Failure::request_at(at, error))
+}
 
-    /// Adds the name of this store to a failure, and replaces the names of settings, since the
-    /// messages are those of commands with one connection.
-    fn failure(self, failure: Failure) -> Failure {
-        failure.map(|text| match self {
-            Self::Source => format!("source: {}", text.replace("--broker", "FROM")),
-            Self::Target => {
-                let text = text.replace("--broker", "TO");
-                let rename = |text: String, (option, own): &(&str, &str)| text.replace(option, own);
-                let text = Self::TARGET_OPTIONS.iter().fold(text, rename);
-                format!("target: {text}")
-            }
-        })
-    }
+/// A failed write of one key of the target; others may succeed.
+fn key_failure(key: &[u8], error: Error) -> Failure {
+    named(Endpoint::Target, refusals::key_failure_at(Endpoint::Target, key, error))
+}
 
-    fn request(self, error: Error) -> Failure {
-        self.failure(Failure::request(error))
-    }
+/// A failed listing of the source.
+fn listing_failure(error: Error) -> Failure {
+    named(Endpoint::Source, keys::failure_at(Endpoint::Source, error))
 }
 
 fn same_store_failure() -> Failure {
@@ -129,11 +117,11 @@ fn same_store_failure() -> Failure {
 async fn check_different(source: &StateStore, target: &StateStore) -> Result<(), Failure> {
     let probe = connection::unique_id("mirror");
     let set = target.set(probe.clone(), "probe").expires_after(PROBE_EXPIRY).await;
-    set.map_err(|error| Side::Target.request(error))?;
+    set.map_err(|error| request_failure(Endpoint::Target, error))?;
     let found = source.get(probe.clone()).await;
     // If this fails, the key expires.
     let _ = target.del(probe).await;
-    match found.map_err(|error| Side::Source.request(error))? {
+    match found.map_err(|error| request_failure(Endpoint::Source, error))? {
         Some(_) => Err(same_store_failure()),
         None => Ok(()),
     }
@@ -145,7 +133,7 @@ async fn check_count(source: &StateStore, pattern: &str) -> Result<(), Failure> 
     let mut count = 0;
     loop {
         let key = keys.next().await;
-        match key.map_err(|error| Side::Source.failure(crate::keys::failure(error)))? {
+        match key.map_err(listing_failure)? {
             Some(_) if count == KEYS_MAX => return Err(too_many_failure(pattern)),
             Some(_) => count += 1,
             None => return Ok(()),
@@ -201,11 +189,14 @@ async fn follow(source: &StateStore, copier: &mut Copier, args: &Mirror) -> Resu
                     return Err(too_many_failure(&args.keys));
                 }
                 Some(PatternEvent::Ended(PatternEnd::Failed(error))) => {
-                    return Err(Side::Source.failure(crate::keys::failure(error)));
+                    return Err(listing_failure(error));
                 }
                 None | Some(_) => {
-                    let failure = Failure::stopped(&source.status().current());
-                    return Err(Side::Source.failure(failure));
+                    let status = source.status().current();
+                    return Err(named(
+                        Endpoint::Source,
+                        Failure::stopped_at(Endpoint::Source, &status),
+                    ));
                 }
             },
             Some(_) = replacements.next() => {
@@ -382,19 +373,19 @@ impl Copier {
             }) => self.counts.superseded += 1,
             Err(error) if refusals::may_pass(&error, change.refusals) => {
                 change.refusals += 1;
-                self.notice_repetition(refusals::key_failure(&key, error));
+                self.notice_repetition(&key_failure(&key, error));
                 self.repeat(key, change);
                 return Ok(());
             }
             Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => {
                 self.counts.refused += 1;
                 if self.counts.refused <= REFUSED_SHOWN {
-                    notice(Side::Target.failure(refusals::key_failure(&key, error)));
+                    notice(key_failure(&key, error));
                 }
             }
-            Err(error @ Error::Closed(_)) => return Err(Side::Target.request(error)),
+            Err(error @ Error::Closed(_)) => return Err(request_failure(Endpoint::Target, error)),
             Err(error) => {
-                self.notice_repetition(Failure::request(error));
+                self.notice_repetition(&request_failure(Endpoint::Target, error));
                 self.repeat(key, change);
                 return Ok(());
             }
@@ -404,8 +395,7 @@ impl Copier {
     }
 
     /// Prints why a write is repeated.
-    fn notice_repetition(&mut self, failure: Failure) {
-        let failure = Side::Target.failure(failure);
+    fn notice_repetition(&mut self, failure: &Failure) {
         self.notices.print("again", format_args!("{failure}; trying again"));
     }
 
@@ -459,21 +449,6 @@ mod tests {
     struct Line {
         #[command(flatten)]
         mirror: Mirror,
-    }
-
-    #[test]
-    fn failures_name_the_store_and_its_arguments() {
-        let text = "no connection; check --broker, --user and --tls-ca, and STATESTORE_PASSWORD";
-        let failure = |side: Side| side.failure(Failure::unreachable(text)).to_string();
-        assert_eq!(
-            failure(Side::Source),
-            "source: no connection; check FROM, --user and --tls-ca, and STATESTORE_PASSWORD"
-        );
-        assert_eq!(
-            failure(Side::Target),
-            "target: no connection; check TO, --to-user and --to-tls-ca, and \
-             STATESTORE_TO_PASSWORD"
-        );
     }
 
     #[tokio::test]

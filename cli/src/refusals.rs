@@ -6,6 +6,7 @@ use statestore_tokio::{Error, Refusal, ServiceError};
 
 use crate::escape::preview;
 use crate::failure::Failure;
+use crate::sources::Endpoint;
 
 /// Maximum number of attempts of a write that is refused for a reason that may pass. They take
 /// about a minute, in which clocks may be corrected and keys may expire.
@@ -25,7 +26,13 @@ pub(crate) fn may_pass(error: &Error, refusals: u32) -> bool {
 
 /// The error of one key; others may succeed.
 pub(crate) fn key_failure(key: &[u8], error: Error) -> Failure {
-    Failure::bad_input(format_args!("the key {}: {}", preview(key), Failure::request(error)))
+    key_failure_at(Endpoint::Broker, key, error)
+}
+
+/// The error of one key, over one connection of a command.
+pub(crate) fn key_failure_at(at: Endpoint, key: &[u8], error: Error) -> Failure {
+    let failure = Failure::request_at(at, error);
+    Failure::bad_input(format_args!("the key {}: {failure}", preview(key)))
 }
 
 /// The error of one key of an export or a dump, with advice if the key is fenced in the store.

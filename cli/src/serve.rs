@@ -32,9 +32,12 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     // An invalid URL is reported when the server starts.
     let proxy = config.broker.proxy.as_ref().and_then(|url| Proxy::from_url(url.expose()).ok());
     let observer = Arc::clone(&supervisor);
-    let server = Server::builder(config)
-        .on_event(move |event| report(event, &observer))
-        .diagnose(move |error, at| Box::pin(tls::diagnose(error, at, is_encrypted, proxy.clone())));
+    let server = Server::builder(config).on_event(move |event| report(event, &observer)).diagnose(
+        move |error, at| {
+            let names = tls::SettingNames::default();
+            Box::pin(tls::diagnose(error, at, is_encrypted, proxy.clone(), names))
+        },
+    );
     let server = tokio::select! {
         started = server.start() => started.map_err(|error| failure(&error, &origins))?,
         _ = signals.received() => return Ok(ExitCode::SUCCESS),

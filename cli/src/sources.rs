@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use statestore_doctor::tls::SettingNames;
+
 /// An option without `--`, and a variable that sets it, since the command line does not.
 pub(crate) type Source = (&'static str, &'static str);
 
@@ -16,7 +18,56 @@ pub(crate) fn record(sources: Vec<Source>) {
     let _ = SOURCES.set(sources);
 }
 
-/// Returns the name of a setting in a message: its option, or the variables that set it.
+/// A connection of a command, whose settings have their own names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    /// The only connection of a command.
+    #[default]
+    Broker,
+    /// The source of `mirror`.
+    Source,
+    /// The target of `mirror`.
+    Target,
+}
+
+impl Endpoint {
+    /// Returns the name of a setting in a message: its option or argument, or the variables that
+    /// set it.
+    pub(crate) fn name(self, option: &str) -> String {
+        match (self, option) {
+            (Self::Broker, _) => setting_name(option),
+            (Self::Source, "broker") => "FROM".to_owned(),
+            (Self::Target, "broker") => "TO".to_owned(),
+            (Self::Source, _) => format!("--{option}"),
+            (Self::Target, _) => format!("--to-{option}"),
+        }
+    }
+
+    /// Returns the name of the variable for the password.
+    pub(crate) const fn password_variable(self) -> &'static str {
+        match self {
+            Self::Broker | Self::Source => "STATESTORE_PASSWORD",
+            Self::Target => "STATESTORE_TO_PASSWORD",
+        }
+    }
+
+    /// Returns the names for advice about TLS.
+    pub(crate) fn tls_names(self) -> SettingNames {
+        match self {
+            // A notice about variables follows this advice.
+            Self::Broker => SettingNames::default(),
+            Self::Source | Self::Target => SettingNames {
+                broker: self.name("broker"),
+                tls_ca: self.name("tls-ca"),
+                tls_cert: self.name("tls-cert"),
+                tls_key: self.name("tls-key"),
+            },
+        }
+    }
+}
+
+/// Returns the name of a setting of a command with one connection: its option, or the variables
+/// that set it.
 pub(crate) fn setting_name(option: &str) -> String {
     variables(option).unwrap_or_else(|| format!("--{option}"))
 }
@@ -31,8 +82,18 @@ pub(crate) fn variables(option: &str) -> Option<String> {
 /// their options. `None` if no setting is from a variable.
 pub(crate) fn sources_notice() -> Option<String> {
     let sources = SOURCES.get().filter(|sources| !sources.is_empty())?;
-    let each = sources.iter().map(|(option, variable)| format!("--{option} by {variable}"));
-    Some(format!("options are set by variables: {}", each.collect::<Vec<_>>().join(", ")))
+    Some(format!("options are set by variables: {}", listed(sources)))
+}
+
+/// Each option once, with its variables.
+fn listed(sources: &[Source]) -> String {
+    let mut options: Vec<&str> = sources.iter().map(|(option, _)| *option).collect();
+    options.dedup();
+    let each = options.into_iter().filter_map(|option| {
+        let variables = names(sources, option)?;
+        Some(format!("--{option} by {variables}"))
+    });
+    each.collect::<Vec<_>>().join("; ")
 }
 
 fn names(sources: &[Source], option: &str) -> Option<String> {
@@ -56,5 +117,6 @@ mod tests {
         assert_eq!(names(&sources, "user").as_deref(), Some("D"));
         assert_eq!(names(&sources, "tls-ca"), None);
         assert_eq!(setting_name("tls-ca"), "--tls-ca");
+        assert_eq!(listed(&sources), "--broker by A, B and C; --user by D");
     }
 }

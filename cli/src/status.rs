@@ -69,8 +69,17 @@ struct Health {
 }
 
 async fn fetch_health(url: Option<&str>, page: &str) -> Result<Health, Failure> {
+    let advice = match url {
+        Some(_) => "check --metrics-url: it must be the address of `serve --metrics-listen`",
+        None => {
+            "start the store with `statestore serve --metrics-listen 127.0.0.1:9464`, or set \
+             --metrics-url to its metrics listener"
+        }
+    };
     let url = MetricsUrl::parse(url.unwrap_or(DEFAULT_URL)).map_err(Failure::bad_input)?;
-    let response = url.fetch_sibling(page).await.map_err(Failure::unreachable)?;
+    let fetched = url.fetch_sibling(page).await;
+    let failed = |error| Failure::unreachable(format_args!("{error}; {advice}"));
+    let response = fetched.map_err(failed)?;
     let is_ok = match response.code {
         200 => true,
         503 => false,

@@ -14,7 +14,7 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode as _;
 
 use crate::report::Findings;
-use crate::tls::TlsProblem;
+use crate::tls::{SettingNames, TlsProblem};
 use crate::wire::Wire;
 
 /// A certificate that expires sooner causes a warning: 14 days.
@@ -171,7 +171,7 @@ pub(crate) fn report_tls_error(error: &io::Error, report: &mut Findings<'_>) -> 
     let Some(problem) = TlsProblem::of(inner) else { return false };
     // With TLS 1.3, the server rejects a client certificate after the client's handshake succeeded.
     report.withdraw("tls");
-    report.fail("tls", problem.to_string(), problem.remedy());
+    report.fail("tls", problem.to_string(), problem.remedy(&SettingNames::default()));
     true
 }
 

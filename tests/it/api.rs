@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use syn::{Attribute, Field, Fields, ImplItem, Item, TraitItem, Type, Visibility};
 
 /// Packages and their folders.
-const PACKAGES: [(&str, &str); 16] = [
+const PACKAGES: [(&str, &str); 17] = [
     ("statestore-proto", "core"),
     ("statestore-mqtt", "mqtt"),
     ("statestore-broker", "broker"),
@@ -20,6 +20,7 @@ const PACKAGES: [(&str, &str); 16] = [
     ("statestore-client", "transports/client"),
     ("statestore-rumqttc", "transports/rumqttc"),
     ("statestore-paho", "transports/paho"),
+    ("statestore-azure-mqtt", "transports/azure-mqtt"),
     ("statestore-server", "server"),
     ("statestore-doctor", "doctor"),
     ("statestore-top", "top"),

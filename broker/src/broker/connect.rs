@@ -7,7 +7,6 @@ use core::time::Duration;
 
 use super::Broker;
 use crate::config::Admission;
-use crate::connection::State;
 use crate::event::Event;
 use crate::ids::{ConnectionId, SessionId};
 use crate::incidents::{IncidentKind, IncidentRef};
@@ -104,7 +103,7 @@ impl Broker {
         }
         connection.account.add(&mut self.memory, bytes.len());
         let client_id = assigned.as_deref().unwrap_or(connect.client_id).to_owned();
-        connection.state = State::Authenticating(bytes.to_vec(), assigned);
+        self.connections.begin_login(id, bytes.to_vec(), assigned);
         self.events.push_back(Event::Login {
             connection: id,
             client_id,
@@ -123,16 +122,10 @@ impl Broker {
         outcome: Result<Admission, Reason>,
     ) -> bool {
         self.stats.refused_logins += u64::from(outcome.is_err());
-        let Some(pending) = self.connections.get_mut(connection) else { return false };
-        if !matches!(pending.state, State::Authenticating(..)) {
-            return false;
+        let Some((bytes, assigned)) = self.connections.end_login(connection) else { return false };
+        if let Some(pending) = self.connections.get_mut(connection) {
+            pending.account.remove(&mut self.memory, bytes.len());
         }
-        let State::Authenticating(bytes, assigned) =
-            core::mem::replace(&mut pending.state, State::New)
-        else {
-            return false;
-        };
-        pending.account.remove(&mut self.memory, bytes.len());
         match (outcome, Packet::decode(&bytes)) {
             (Ok(admission), Ok(Packet::Connect(connect))) => {
                 self.accept(now, connection, &connect, assigned, admission);

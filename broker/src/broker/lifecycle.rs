@@ -39,12 +39,47 @@ impl Broker {
             Connection { throttled_until, ..Connection::new(now, peer, &mut self.memory) };
         let id = self.connections.insert(number, connection);
         if let Some(replaced) = replaced {
-            self.report_incident(replaced, IncidentKind::Pending, None, None);
-            self.end_connection(now, replaced, None);
+            self.displace(now, replaced);
         }
         self.set_deadline(id, Some(deadline));
         self.settle(now);
         Ok(id)
+    }
+
+    /// Ends the pending connection that would be replaced next at the limit of [pending
+    /// connections](crate::Limits::pending_connections), and returns whether there was one. For a
+    /// driver that cannot accept a connection because it has no file descriptor left.
+    ///
+    /// A connection is open for at least `login_time`, so that clients that connect all at once do
+    /// not displace each other before they log in.
+    ///
+    /// ```
+    /// use statestore_broker::{Broker, Config};
+    /// # use core::time::Duration;
+    ///
+    /// let login_time = Duration::from_millis(500);
+    /// let mut broker = Broker::new(Config::default());
+    /// let silent = broker.handle_accept(Duration::ZERO, None)?;
+    /// // The next accept has failed.
+    /// assert!(!broker.displace_pending(Duration::from_millis(100), login_time));
+    /// assert!(broker.displace_pending(Duration::from_millis(500), login_time));
+    /// assert!(broker.is_closing(silent));
+    /// # Ok::<(), statestore_broker::Refused>(())
+    /// ```
+    pub fn displace_pending(&mut self, now: Duration, login_time: Duration) -> bool {
+        let Some(displaced) = self.connections.next_displaced() else { return false };
+        let opened_at = self.connections.get(displaced).map(|connection| connection.opened_at);
+        if opened_at.is_none_or(|opened_at| opened_at.saturating_add(login_time) > now) {
+            return false;
+        }
+        self.displace(now, displaced);
+        self.settle(now);
+        true
+    }
+
+    fn displace(&mut self, now: Duration, id: ConnectionId) {
+        self.report_incident(id, IncidentKind::Pending, None, None);
+        self.end_connection(now, id, None);
     }
 
     /// Removes a connection that was closed by either side, and frees its memory. Its will is
@@ -134,11 +169,11 @@ impl Broker {
         id: ConnectionId,
         reason: Option<Reason>,
     ) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.connections.get(id) else { return };
         let session = connection.session();
         let reference =
             reason.and_then(|reason| connect::server_reference(reason, self.redirect.as_deref()));
-        connection.close(&mut self.memory, reason, reference.as_slice());
+        self.connections.close(&mut self.memory, id, reason, reference.as_slice());
         self.wake(id);
         if let Some(session) = session {
             self.mark_away(now, session);

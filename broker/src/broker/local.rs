@@ -270,6 +270,19 @@ impl Broker {
     ///
     /// The wake follows when the host has processed the message and polls for its next event, when
     /// it is [paused](Self::pause_host), and when it is detached.
+    ///
+    /// ```
+    /// use bytes::BytesMut;
+    /// use statestore_broker::{Broker, ConnectionId, Output};
+    /// # use core::time::Duration;
+    ///
+    /// fn poll(broker: &mut Broker, now: Duration, id: ConnectionId, to: &mut BytesMut) -> Output {
+    ///     match broker.awaits_host(id) {
+    ///         true => Output::Idle,
+    ///         false => broker.poll_output(now, id, to),
+    ///     }
+    /// }
+    /// ```
     #[must_use]
     pub fn awaits_host(&self, id: ConnectionId) -> bool {
         self.awaiting_host.contains(&id) && !self.is_closing(id)

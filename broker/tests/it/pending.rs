@@ -140,6 +140,27 @@ fn connection_without_connect_is_replaced_before_one_that_logs_in() {
     assert!(!net.broker.handle_login(net.now, oldest, Ok(Admission::default())));
 }
 
+/// For a driver without file descriptors. The order is that at the limit.
+#[test]
+fn driver_displaces_the_oldest_silent_connection_of_the_largest_network() {
+    let login_time = Duration::from_millis(500);
+    let mut net = Net::new(Config { requires_login: true, ..Config::default() });
+    let other = accept_from(&mut net, "192.0.2.1");
+    let logging_in = accept_from(&mut net, "198.51.100.1");
+    send_connect(&mut net, logging_in, "client");
+    let silent = [(); 2].map(|()| accept_from(&mut net, "198.51.100.1"));
+    assert!(!net.broker.displace_pending(net.now, login_time), "they may still log in");
+    net.advance(login_time);
+    for expected in [silent[0], silent[1], other, logging_in] {
+        assert!(!net.broker.is_closing(expected));
+        assert!(net.broker.displace_pending(net.now, login_time));
+        assert!(net.broker.is_closing(expected), "{expected:?}");
+    }
+    assert!(!net.broker.displace_pending(net.now, login_time));
+    let mut incidents = net.drain_incidents().into_iter();
+    assert!(incidents.any(|incident| incident.kind == IncidentKind::Pending));
+}
+
 /// Closing takes time if the peer does not read.
 #[test]
 fn connections_are_refused_while_too_many_are_closing() {

@@ -6,13 +6,14 @@ use std::time::Duration;
 use clap::ArgGroup;
 
 use super::{Common, Format, Login, TimeLimit, duration};
+use crate::sources::Endpoint;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Copies the keys that match the pattern, then every change, until it is stopped. Each write carries
 the version of the source as fencing token, so the target refuses an older copy of a key. A deletion
-removes that protection. Deletions are copied while the mirror runs; keys that were deleted before it
-started stay in the target. Expiries are not copied: a key that expires in the source is deleted.
+removes that protection. Deletions are copied while the mirror runs; keys that were deleted before
+that stay in the target. Expiries are not copied: a key that expires in the source is deleted.
 
 It can be stopped and started again at any time: it then writes all keys again. A connection that is
 lost is opened again. Requests to either store that fail are repeated. At most 1,000 keys are
@@ -110,6 +111,7 @@ impl TargetLogin {
             tls_key: self.to_tls_key.clone(),
             tls_key_password_file: self.to_tls_key_password_file.clone(),
             keep_alive: None,
+            endpoint: Endpoint::Target,
         }
     }
 }
@@ -138,7 +140,8 @@ order of the messages. Messages of the protocol of the store are skipped, and so
 another bridge has published, unless --accept-bridged is given.
 
 Changes are published at QoS 1, in order for each key, and again after a reconnect if they were not
-acknowledged. At most 1,000 keys are watched. A new key is found within ten seconds.
+acknowledged. At most 1,000 keys are watched; others are skipped, with a message. A new key is found
+within ten seconds.
 
 Further connections, with the suffixes -messages and -changes of the client id, receive the messages
 and publish the changes.")]

@@ -54,7 +54,9 @@ pub(super) fn long() -> String {
     format!(
         "{EXAMPLES}\n\n{}\n\
          The options of a client can be set by environment variables: STATESTORE_ and the name of \
-         the\noption, for example STATESTORE_BROKER. STATESTORE_LOG=info logs more. Without a broker from these,\n\
+         the\n\
+         option, for example STATESTORE_BROKER. STATESTORE_LOG=info logs more. Without a broker \
+         from these,\n\
          the variables of the SDKs of Azure IoT Operations are read, such as AIO_BROKER_HOSTNAME.",
         Exit::help()
     )
@@ -131,6 +133,17 @@ mod tests {
             let is_long = |line: &&str| line.chars().count() > COLUMNS_MAX;
             let long: Vec<&str> = help.lines().filter(is_long).collect();
             assert!(long.is_empty(), "{path}: {long:#?}");
+        }
+    }
+
+    /// The commands page wraps a longer line again.
+    #[test]
+    fn text_below_the_options_is_wrapped() {
+        for (path, command) in all_commands(&Args::command(), "") {
+            let text = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            for line in text.lines() {
+                assert!(line.chars().count() <= COLUMNS_MAX, "{path}: {line}");
+            }
         }
     }
 

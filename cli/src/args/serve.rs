@@ -30,6 +30,9 @@ const COMMON: [&str; 14] = [
     "etcd",
 ];
 
+/// Description of the command.
+pub(crate) const ABOUT: &str = "Run a state store with an embedded or an external broker";
+
 const AFTER_HELP: &str = "\
 An option replaces its variable, STATESTORE_SERVE_NAME, which replaces the setting in the file.
 SIGTERM and SIGINT stop the server. SIGHUP reloads users, certificates, keys and policies.
@@ -71,22 +74,7 @@ impl Origins {
 
 impl clap::Args for Serve {
     fn augment_args(command: Command) -> Command {
-        let command = with_options(command)
-            .disable_help_flag(true)
-            .arg(
-                Arg::new("help")
-                    .short('h')
-                    .action(ArgAction::HelpShort)
-                    .help("Print common options"),
-            )
-            .arg(
-                Arg::new("help_all")
-                    .long("help")
-                    .action(ArgAction::SetTrue)
-                    .help("Print all options; `statestore man serve` explains them"),
-            )
-            .after_help(AFTER_HELP);
-        command.mut_args(|option| {
+        with_help(with_options(command)).mut_args(|option| {
             let is_rare = option.get_long().is_some_and(|name| !COMMON.contains(&name));
             let is_setting = option.get_help_heading().is_some();
             if is_rare && is_setting { option.hide_short_help(true) } else { option }
@@ -120,8 +108,19 @@ fn with_options(command: Command) -> Command {
 
 /// Compact help with all options, a line for each.
 fn help() -> String {
-    let command = with_options(Command::new("serve").bin_name("statestore serve"));
-    command.after_help(AFTER_HELP).render_help().to_string()
+    let command = Command::new("serve").bin_name("statestore serve").about(ABOUT);
+    with_help(with_options(command)).render_help().to_string()
+}
+
+/// Adds the options for help, and the text below the options.
+fn with_help(command: Command) -> Command {
+    let short =
+        Arg::new("help").short('h').action(ArgAction::HelpShort).help("Print common options");
+    let all = Arg::new("help_all")
+        .long("help")
+        .action(ArgAction::SetTrue)
+        .help("Print all options; `statestore man serve` explains them");
+    command.disable_help_flag(true).arg(short).arg(all).after_help(AFTER_HELP)
 }
 
 impl FromArgMatches for Serve {

@@ -2,8 +2,10 @@
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-With --metrics-url, prints whether requests reach the store. With --etcd, prints which store leads
-and which stores are on standby. Without both options, the URL is http://127.0.0.1:9464.
+Reads the metrics listener of a store, which `serve` opens only with an option. Start the store with
+`statestore serve --metrics-listen 127.0.0.1:9464`. Then `statestore status` prints whether requests
+reach it. A store with another address needs --metrics-url. With --etcd, prints which store leads
+and which stores are on standby.
 
 --ready and --alive are for health checks. They send one request to the metrics listener and print
 the response. They need no login, write no key, and ignore --etcd and --output.
@@ -11,7 +13,7 @@ the response. They need no login, write no key, and ignore --etcd and --output.
 Exit codes: 0 ready, and a store leads; 1 not ready, for example a standby, or no store leads;
 2 bad input; 3 no response within 3 seconds.")]
 pub(crate) struct Status {
-    /// Metrics listener of the store, http://HOST:PORT
+    /// URL of `serve --metrics-listen` [default: `http://127.0.0.1:9464`]
     ///
     /// Environment: `STATESTORE_METRICS_URL`.
     #[arg(long, env = "STATESTORE_METRICS_URL", hide_env = true, value_name = "URL")]

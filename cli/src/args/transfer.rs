@@ -12,7 +12,8 @@ neither expiries nor fencing tokens, so an export contains none of them. It is t
 `statestore data dump`, which reads the directory of a store and contains both.
 
 Keys are listed and read one by one, while other clients may write. An interrupted export does not
-replace the file: run it again.")]
+replace the file: run it again. An export without a key is complete too, since a store may be empty.
+It prints that no key matched, and the exit code is 0.")]
 pub(crate) struct Export {
     /// Pattern of the keys, for example 'rooms/*'; see `statestore keys`
     #[arg(default_value = "*")]

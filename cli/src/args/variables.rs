@@ -35,6 +35,16 @@ pub(super) fn name_variable(mut error: Error, command: &Command, line: &[OsStrin
     error
 }
 
+/// Replaces the usage in an error. That of clap contains the options that were given, as if they
+/// were required.
+pub(super) fn with_full_usage(mut error: Error, command: &Command, line: &[OsString]) -> Error {
+    if error.get(ContextKind::Usage).is_some() {
+        let usage = subcommand(command, line).clone().render_usage();
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+    }
+    error
+}
+
 #[expect(clippy::disallowed_methods, reason = "clap or the library has read the same variable")]
 pub(super) fn variable(name: &OsStr) -> Option<OsString> {
     std::env::var_os(name)

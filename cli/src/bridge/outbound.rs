@@ -26,6 +26,10 @@ use crate::output::notice;
 /// then drops changes, and reports the present values later.
 const WAITING_MAX: usize = 256;
 
+/// Maximum number of keys that are watched: that of a watched pattern. Changes of other keys are not
+/// published.
+const KEYS_MAX: usize = 1_000;
+
 /// Maximum number of messages without an acknowledgement of the broker. They are published again
 /// after a reconnect, so it bounds the duplicates that a subscriber may get.
 const UNSETTLED_MAX: usize = 64;
@@ -82,7 +86,7 @@ impl Outbound {
     ) -> Self {
         Self {
             store: store.clone(),
-            changes: store.watch_pattern(pattern.to_owned()),
+            changes: store.watch_pattern(pattern.to_owned()).keys_max(KEYS_MAX).skip_excess_keys(),
             pattern: pattern.to_owned(),
             options,
             socket: None,
@@ -190,13 +194,15 @@ impl Outbound {
                 notice(format_args!("bridging the keys {}", self.pattern));
             }
             Some(PatternEvent::Live | PatternEvent::Gap) => {}
-            Some(PatternEvent::Ended(PatternEnd::TooManyKeys(most))) => {
-                return Err(Failure::bad_input(format_args!(
-                    "--keys {}: more than {most} keys match; use a narrower pattern, or one bridge \
-                     for each part of the keys",
+            // Other clients can create keys, and must not end the bridge.
+            Some(PatternEvent::Skipped(count)) => self.notices.print(
+                "keys",
+                format_args!(
+                    "--keys {}: {count} keys skipped: the limit is {KEYS_MAX}; use a narrower \
+                     pattern, or one bridge for each part of the keys",
                     self.pattern
-                )));
-            }
+                ),
+            ),
             Some(PatternEvent::Ended(PatternEnd::Failed(error))) => {
                 return Err(crate::keys::failure(error));
             }

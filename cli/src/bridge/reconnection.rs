@@ -6,7 +6,7 @@ use statestore_tokio::{LinkError, LinkErrorKind, Status};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::failure::Failure;
-use crate::output::notice;
+use crate::notices::Notices;
 
 /// Pause before a lost connection is opened again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -23,11 +23,18 @@ pub(super) struct Reconnection {
     /// Time of the first attempt.
     since: Instant,
     was_connected: bool,
+    notices: Notices,
 }
 
 impl Reconnection {
     pub(super) fn new(purpose: &'static str, limit: Duration) -> Self {
-        Self { purpose, limit, since: Instant::now(), was_connected: false }
+        Self {
+            purpose,
+            limit,
+            since: Instant::now(),
+            was_connected: false,
+            notices: Notices::default(),
+        }
     }
 
     /// Awaits an attempt to connect, at most for its time limit.
@@ -55,7 +62,7 @@ impl Reconnection {
 
     /// Waits before the next attempt. Fails after a permanent error, or if the time limit of the
     /// first connection has passed.
-    pub(super) async fn retry(&self, error: LinkError) -> Result<(), Failure> {
+    pub(super) async fn retry(&mut self, error: LinkError) -> Result<(), Failure> {
         if !self.was_connected && error.is_transient() && self.attempt_limit() > FIRST_RETRY {
             sleep(FIRST_RETRY).await;
             return Ok(());
@@ -63,7 +70,8 @@ impl Reconnection {
         if !error.is_transient() || !self.was_connected {
             return Err(Failure::stopped(&Status::Offline { last_error: Some(error) }));
         }
-        notice(format_args!("the connection that {} was lost: {error}", self.purpose));
+        let text = format_args!("the connection that {} was lost: {error}", self.purpose);
+        self.notices.print("lost", text);
         sleep(RETRY).await;
         Ok(())
     }

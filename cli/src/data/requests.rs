@@ -55,7 +55,7 @@ pub(crate) async fn dump(
         let Some((key, value)) = reads.pop_front() else { continue };
         let found = value.await.map_err(Failure::system)?;
         // It may have been deleted since it was listed.
-        let Some(found) = found.map_err(failure)? else { continue };
+        let Some(found) = found.map_err(Failure::request)? else { continue };
         let stored = StoredValue {
             value: found.value.to_vec().into(),
             version: found.version,
@@ -137,12 +137,8 @@ async fn settle(writes: &mut Writes) -> Result<u64, Failure> {
         Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => {
             Err(restored_key_failure(&key, error))
         }
-        Err(error) => Err(failure(error)),
+        Err(error) => Err(Failure::request(error)),
     }
-}
-
-fn failure(error: Error) -> Failure {
-    Failure::request(error)
 }
 
 /// An error after some keys were set.

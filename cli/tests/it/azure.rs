@@ -104,15 +104,19 @@ fn connection_errors_name_the_variables() {
     };
     let plain = nowhere(&[("AIO_MQTT_USE_TLS", "false")]);
     plain.fails(3, &["check AIO_BROKER_HOSTNAME, AIO_BROKER_TCP_PORT and AIO_MQTT_USE_TLS"]);
+    plain.fails(3, &["if `statestore dev env` has set them, start `statestore dev` again"]);
     assert!(!plain.err.contains("--broker"), "{plain:?}");
     let mut doctor = statestore();
     doctor.args(["doctor", "--timeout", "200ms"]).env("AIO_BROKER_HOSTNAME", "127.0.0.1");
     let ended = run(doctor.env("AIO_BROKER_TCP_PORT", "1").env("AIO_MQTT_USE_TLS", "false"));
-    assert!(ended.err.contains("--broker by AIO_BROKER_HOSTNAME"), "{ended:?}");
+    let once = "--broker by AIO_BROKER_HOSTNAME, AIO_BROKER_TCP_PORT and AIO_MQTT_USE_TLS\n";
+    assert!(ended.err.contains(once), "{ended:?}");
     // An option has precedence.
     let mut get = statestore();
     get.args(["get", "k", "--timeout", "200ms", "--broker", "mqtt://127.0.0.1:1"]);
-    run(get.env("AIO_BROKER_HOSTNAME", "elsewhere")).fails(3, &["check --broker"]);
+    let ended = run(get.env("AIO_BROKER_HOSTNAME", "elsewhere"));
+    ended.fails(3, &["check --broker"]);
+    assert!(!ended.err.contains("statestore dev"), "{ended:?}");
 }
 
 fn temporary(name: &str) -> PathBuf {

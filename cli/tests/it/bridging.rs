@@ -233,6 +233,33 @@ fn both_directions_do_not_cause_each_other(mode: Mode) {
     ended.is(0, "set 3, deleted 1, skipped 0, refused 0\npublished 3, skipped 0, refused 0\n");
 }
 
+/// A publisher that creates more keys than a bridge can watch.
+#[test]
+fn excess_keys_do_not_end_the_bridge() {
+    let Some(here) = Mode::Embedded.start(&[]) else { return };
+    here.run(&["set", "state/!", "0"]).version();
+    let mut command = here.command(&["bridge"]);
+    command.args(["--topic", "in/+", "--key", "state/{2}"]);
+    command.args(["--keys", "state/*", "--publish", "out/{2}"]);
+    let running = Running::start(&mut command);
+    let lines = [running.complaint(), running.complaint()].concat();
+    assert!(lines.contains("bridging in/+") && lines.contains("bridging the keys state/*"));
+    let mut hostile = here.raw("hostile");
+    for number in 0..1_200 {
+        hostile.publish(&format!("in/{number}"), false, "x");
+    }
+    let notice = running.complaint();
+    assert!(notice.contains("--keys state/*: ") && notice.contains("keys skipped"), "{notice}");
+    assert!(notice.contains("the limit is 1000; use a narrower pattern"), "{notice}");
+    let mut raw = here.raw("device");
+    raw.subscribe("out/!");
+    here.run(&["set", "state/!", "1"]).version();
+    assert_eq!(published(&mut raw), pair("out/!", "1"));
+    running.signal("-TERM");
+    let ended = running.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
 fn bridged_messages_are_skipped_unless_accepted(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     here.run(&["set", "a/1", "v"]).version();

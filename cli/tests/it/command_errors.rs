@@ -1,6 +1,7 @@
 //! Errors, interruptions and full output of commands: messages and effects.
 
 use std::fs::File;
+use std::net::TcpListener;
 use std::process::Stdio;
 use std::thread;
 
@@ -45,6 +46,30 @@ fn outcome_is_reported_when_output_cannot_be_written(mode: Mode) {
         );
         assert!(!message.contains("refused"), "{line}: {message}");
     }
+}
+
+#[test]
+fn usage_in_an_error_contains_no_given_option() {
+    for (line, usage) in [
+        (&["get", "--broker", "mqtt://h"][..], "Usage: statestore get [OPTIONS] <KEY>\n"),
+        (&["policy", "check", "--bogus"], "Usage: statestore policy check"),
+    ] {
+        run(statestore().args(line)).fails(2, &[usage]);
+    }
+    let mut get = statestore();
+    let ended = run(get.arg("get").env("STATESTORE_BROKER", "mqtt://h"));
+    assert!(!ended.err.contains("--broker"), "{ended:?}");
+}
+
+/// A proxy that never responds is named, also if --timeout is shorter than that of a connection.
+#[test]
+fn silent_proxy_is_named_with_its_option() {
+    let proxy = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", proxy.local_addr().expect("an address"));
+    let mut get = statestore();
+    get.args(["get", "k", "--timeout", "2s", "--broker", "mqtt://broker.invalid"]);
+    let text = format!("the proxy {url} opened no connection to the broker within 0.9 s");
+    run(get.args(["--proxy", &url])).fails(3, &[&text, "check --proxy"]);
 }
 
 fn too_large_values_are_refused_without_a_request(mode: Mode) {

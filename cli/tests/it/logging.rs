@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use statestore_proto::topic::REQUEST;
 use statestore_testkit::wire::raw::{Raw, RawRequest, unix_ms, words};
@@ -128,6 +129,27 @@ fn store_without_file_descriptors_reports_it_and_continues() {
     drop(many);
     let mut one = Raw::connect(port, "one");
     assert_eq!(one.command(&["SET", "k", "v"]), b"+OK\r\n");
+    store.signal("-TERM");
+    let ended = store.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.err.lines().count() < 40, "{}", ended.err);
+}
+
+/// Silent connections that use all file descriptors end before their timeout of ten seconds.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "compared with the timeout of silent connections")]
+fn client_logs_in_while_silent_connections_use_all_file_descriptors() {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 40; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_statestore")]);
+    let store = Running::start(limited.args(SERVE));
+    let port = port_of(&store.line());
+    let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
+    let silent: Vec<_> = (0..60).map(|_| connect()).collect();
+    let begun = Instant::now();
+    let mut one = Raw::connect(port, "one");
+    assert_eq!(one.command(&["SET", "k", "v"]), b"+OK\r\n");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    drop(silent);
     store.signal("-TERM");
     let ended = store.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");

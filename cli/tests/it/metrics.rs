@@ -328,7 +328,7 @@ fn store_is_ready_while_connected_to_its_broker() {
     status(&["--ready", "--metrics-url", &missing]).fails(2, &["HTTP status 404"]);
     for check in [&["--ready"][..], &["--alive"], &[]] {
         let nowhere = [check, &["--metrics-url", "http://127.0.0.1:1"]].concat();
-        status(&nowhere).fails(3, &["http://127.0.0.1:1: "]);
+        status(&nowhere).fails(3, &["http://127.0.0.1:1: ", "`serve --metrics-listen`"]);
     }
     status(&["--ready", "--alive"]).fails(2, &["--alive"]);
     if cfg!(not(feature = "etcd")) {

@@ -113,4 +113,7 @@ fn help_of_serve_is_short_and_complete() {
     let lines = |options: &[&str]| run(statestore().args(options)).text().lines().count();
     assert!(lines(&["serve", "-h"]) <= 50, "one screen");
     assert!(lines(&["serve", "--help"]) <= 130, "two screens");
+    let help = run(statestore().args(["serve", "--help"]));
+    assert!(help.text().starts_with("Run a state store with an embedded or an external broker\n"));
+    assert!(!help.text().contains("see more"), "{}", help.text());
 }

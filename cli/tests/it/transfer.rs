@@ -36,6 +36,9 @@ fn exported_keys_are_imported_again(mode: Mode) {
     assert!(lines.len() == 3 && lines[0].starts_with(HEADER.trim_end_matches('}')), "{lines:?}");
     let first = format!(r#"{{"key":"rooms/1","value":"21","version":"{version}"}}"#);
     assert!(lines.contains(&&*first), "{lines:?}");
+    let none = here.run(&["export", "nothing*"]);
+    assert!(none.code == Some(0) && none.text().lines().count() == 1, "{none:?}");
+    assert!(none.err.contains("0 keys matched the pattern nothing*"), "{none:?}");
     let file = temporary(mode, "keys.jsonl");
     let path = file.to_str().expect("text");
     here.run(&["export", "--file", path]).is(0, "");

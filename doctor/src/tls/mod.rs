@@ -47,38 +47,73 @@ impl TlsProblem {
         rustls_error(error).and_then(of_rustls)
     }
 
-    /// Remedy for the operator.
+    /// Remedy for the operator, with the names of the settings.
     #[must_use]
-    pub const fn remedy(&self) -> &'static str {
+    pub fn remedy(&self, names: &SettingNames) -> String {
+        let SettingNames { broker, tls_ca, tls_cert, tls_key } = names;
         match self {
-            Self::PlainPort => "set --broker to mqtt://HOST:PORT, or to the port for TLS",
-            Self::TlsPort => "set --broker to mqtts://HOST:PORT",
-            Self::UnknownCa => {
-                "set --tls-ca to the certificate of that CA, or to the certificate itself if it is \
+            Self::PlainPort => format!("set {broker} to mqtt://HOST:PORT, or to the port for TLS"),
+            Self::TlsPort => format!("set {broker} to mqtts://HOST:PORT"),
+            Self::UnknownCa => format!(
+                "set {tls_ca} to the certificate of that CA, or to the certificate itself if it is \
                  self-signed"
-            }
+            ),
             Self::CaAsServer => {
-                "give the broker a certificate with basicConstraints=CA:FALSE, for example one of \
-                 `statestore certificates DIR`"
+                "give the broker a certificate with basicConstraints=CA:FALSE, for \
+                                 example one of `statestore certificates DIR`"
+                    .to_owned()
             }
             Self::X509Version1 => {
                 "create the broker's certificate with extensions, with openssl by \
-                 `openssl x509 -req -extfile FILE`"
+                                   `openssl x509 -req -extfile FILE`"
+                    .to_owned()
             }
-            Self::NameMismatch(_) => {
-                "set --broker to a name in the certificate, or issue a certificate for this name"
-            }
+            Self::NameMismatch(_) => format!(
+                "set {broker} to a name in the certificate, or issue a certificate for this name"
+            ),
             Self::OutsideValidity(_) => {
                 "renew the broker's certificate, unless the clock of this machine is wrong"
+                    .to_owned()
             }
-            Self::ClientCertificateRequired => "set --tls-cert and --tls-key",
-            Self::ClientCertificateRejected(_) => {
-                "set --tls-cert and --tls-key to a certificate from a CA that the broker trusts; \
+            Self::ClientCertificateRequired => format!("set {tls_cert} and {tls_key}"),
+            Self::ClientCertificateRejected(_) => format!(
+                "set {tls_cert} and {tls_key} to a certificate from a CA that the broker trusts; \
                  the log of the broker may have the reason"
-            }
+            ),
             Self::InvalidCertificate(_) | Self::Incompatible(_) => {
-                "check --broker, --tls-ca, --tls-cert and --tls-key"
+                format!("check {broker}, {tls_ca}, {tls_cert} and {tls_key}")
             }
+        }
+    }
+}
+
+/// Names of the settings of a connection, in advice. The default has the names of the options.
+///
+/// ```
+/// use statestore_doctor::tls::{SettingNames, TlsProblem};
+///
+/// let names = SettingNames::default();
+/// assert_eq!(TlsProblem::TlsPort.remedy(&names), "set --broker to mqtts://HOST:PORT");
+/// ```
+#[derive(Clone, Debug)]
+pub struct SettingNames {
+    /// URL of the broker.
+    pub broker: String,
+    /// Trusted CA certificates.
+    pub tls_ca: String,
+    /// Certificate chain of the client.
+    pub tls_cert: String,
+    /// Private key of the client.
+    pub tls_key: String,
+}
+
+impl Default for SettingNames {
+    fn default() -> Self {
+        Self {
+            broker: "--broker".to_owned(),
+            tls_ca: "--tls-ca".to_owned(),
+            tls_cert: "--tls-cert".to_owned(),
+            tls_key: "--tls-key".to_owned(),
         }
     }
 }
@@ -115,7 +150,8 @@ impl fmt::Display for TlsProblem {
     }
 }
 
-/// Diagnoses a failed first attempt. An error of TLS becomes permanent, with advice.
+/// Diagnoses a failed first attempt. An error of TLS becomes permanent, with advice that contains
+/// these names of settings.
 ///
 /// If it is unclear whether the port speaks TLS, the port is probed, through the proxy if there is
 /// one.
@@ -124,11 +160,12 @@ pub async fn diagnose(
     at: Address,
     is_encrypted: bool,
     proxy: Option<Proxy>,
+    names: SettingNames,
 ) -> LinkError {
     match find(&error, &at, is_encrypted, proxy.as_ref()).await {
         Some(problem) => {
             let error = error.with_diagnosis(LinkErrorKind::Tls, &problem);
-            error.with_advice(problem.remedy()).permanent().address_specific(None)
+            error.with_advice(problem.remedy(&names)).permanent().address_specific(None)
         }
         None => error,
     }

@@ -20,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, timeout};
 #[cfg(feature = "tls")]
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
@@ -47,8 +48,15 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections that wait to be accepted, at most. The operating system may have a smaller limit.
 const BACKLOG: u32 = 4_096;
 
-/// Pause after a failed accept, for example when file descriptors are exhausted.
+/// Pause after a failed accept, unless a connection ends before. The next accept needs its file
+/// descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Time that a client has at least to log in while file descriptors are exhausted.
+const LOGIN_TIME: Duration = Duration::from_millis(500);
+
+/// Pause between two warnings about failed accepts of one listener.
+const WARNING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An MQTT 5 broker in this process. Dropping it ends all connections.
 #[derive(Debug)]
@@ -189,7 +197,7 @@ impl Broker {
                 let _ = task.await;
             }
         };
-        let _ = tokio::time::timeout(STOP_TIMEOUT, ended).await;
+        let _ = timeout(STOP_TIMEOUT, ended).await;
     }
 
     /// Restarts the broker on the same addresses. Links that were connected reconnect
@@ -281,6 +289,7 @@ impl Port {
     /// Accepts connections until the broker stops, then waits until they have ended.
     async fn accept(self, listener: TcpListener, mut stopped: watch::Receiver<bool>) {
         let mut connections = JoinSet::new();
+        let mut warned: Option<Instant> = None;
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -304,8 +313,17 @@ impl Port {
                     }
                 }
                 Err(error) => {
-                    warn!(%error, "accept failed");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    if warned.is_none_or(|warned| warned.elapsed() >= WARNING_INTERVAL) {
+                        warned = Some(Instant::now());
+                        warn!(%error, "accept failed");
+                    }
+                    // Otherwise connections without a login would exclude clients until their
+                    // timeout.
+                    if is_out_of_descriptors(&error) {
+                        self.driver
+                            .with_broker(|broker, now| broker.displace_pending(now, LOGIN_TIME));
+                    }
+                    let _ = timeout(ACCEPT_PAUSE, connections.join_next()).await;
                 }
             }
         }
@@ -422,6 +440,17 @@ async fn serve_plain(
         Some(wakeup) => serve(&driver, id, &wakeup, peer, stream).await,
         None => driver.unregister_connection(id),
     }
+}
+
+/// Returns whether the process or the system has no file descriptor left.
+#[cfg(unix)]
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+#[cfg(not(unix))]
+const fn is_out_of_descriptors(_: &io::Error) -> bool {
+    false
 }
 
 /// Disables Nagle's algorithm, which would delay each response by 40 ms.

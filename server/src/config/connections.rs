@@ -29,9 +29,9 @@ pub struct Listen {
     /// Requires --listen-tls-cert
     #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "HOST:PORT"))]
     pub listen_websocket_tls: Vec<String>,
-    /// Origin of web pages that may connect, such as `https://panel.example`, or * for all
+    /// Origin of web pages that may connect, or * for all
     ///
-    /// By default no web page may connect
+    /// For example `https://panel.example`. By default no web page may connect
     #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "ORIGIN"))]
     pub websocket_origin: Vec<String>,
     /// Let other machines connect without a login or a policy

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use statestore_client::ClientLink;
-use statestore_proto::transport::{Incoming, Transmit};
 use statestore_server::{Broker, EmbeddedLink};
 use statestore_testkit::conformance::handles::{Stage, cases, run};
 use statestore_testkit::conformance::suite::{assert_conformant, every_case};
-use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent, StoreService};
+use statestore_testkit::links::Either;
+use statestore_tokio::StoreService;
 use statestore_verify::over_client;
 
 use crate::{at, options};
@@ -33,14 +33,14 @@ fn restart(broker: &Broker) {
 struct Network(Broker);
 
 impl Stage for Network {
-    type Link = Either;
+    type Link = Either<ClientLink, EmbeddedLink>;
 
-    fn link(&self, client_id: &str) -> Either {
-        Either::Network(Box::new(ClientLink::for_client(at(&self.0, client_id))))
+    fn link(&self, client_id: &str) -> Self::Link {
+        Either::Client(ClientLink::for_client(at(&self.0, client_id)))
     }
 
-    fn store_link(&self, _: &str) -> Either {
-        Either::Process(self.0.store_link())
+    fn store_link(&self, _: &str) -> Self::Link {
+        Either::Store(self.0.store_link())
     }
 
     fn restart(&mut self) {
@@ -91,73 +91,4 @@ async fn embedded_store_passes_the_conformance_suite() {
     let target = over_client::Broker(at(&broker, ""));
     assert_conformant(&every_case(Arc::new(target)).await, &[]);
     assert_eq!(service.stats().keys, 0);
-}
-
-/// Both kinds of links, because a stage has one link type.
-enum Either {
-    Network(Box<ClientLink>),
-    Process(EmbeddedLink),
-}
-
-enum Message {
-    Network(<ClientLink as Link>::Message),
-    Process(statestore_server::Message),
-}
-
-impl AsIncoming for Message {
-    fn as_incoming(&self) -> Option<Incoming<'_>> {
-        match self {
-            Self::Network(message) => message.as_incoming(),
-            Self::Process(message) => message.as_incoming(),
-        }
-    }
-}
-
-impl Link for Either {
-    type Message = Message;
-
-    fn client_id(&self) -> &str {
-        match self {
-            Self::Network(link) => link.client_id(),
-            Self::Process(link) => link.client_id(),
-        }
-    }
-
-    async fn connect(&mut self) -> Result<Connected, LinkError> {
-        match self {
-            Self::Network(link) => link.connect().await,
-            Self::Process(link) => link.connect().await,
-        }
-    }
-
-    fn try_send(&mut self, transmit: Transmit) -> Result<(), Transmit> {
-        match self {
-            Self::Network(link) => link.try_send(transmit),
-            Self::Process(link) => link.try_send(transmit),
-        }
-    }
-
-    async fn next_event(&mut self, messages: bool) -> Result<LinkEvent<Message>, LinkError> {
-        Ok(match self {
-            Self::Network(link) => map(link.next_event(messages).await?, Message::Network),
-            Self::Process(link) => map(link.next_event(messages).await?, Message::Process),
-        })
-    }
-
-    async fn disconnect(&mut self) {
-        match self {
-            Self::Network(link) => link.disconnect().await,
-            Self::Process(link) => link.disconnect().await,
-        }
-    }
-}
-
-fn map<M, N>(event: LinkEvent<M>, wrap: impl FnOnce(M) -> N) -> LinkEvent<N> {
-    match event {
-        LinkEvent::Subscribed(token, reason) => LinkEvent::Subscribed(token, reason),
-        LinkEvent::Published(token, reason) => LinkEvent::Published(token, reason),
-        LinkEvent::Message(message) => LinkEvent::Message(wrap(message)),
-        LinkEvent::ClientGone(client_id) => LinkEvent::ClientGone(client_id),
-        LinkEvent::Writable => LinkEvent::Writable,
-    }
 }

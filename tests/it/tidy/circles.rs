@@ -7,7 +7,7 @@ use super::layers::{self, heads, paths, used_paths};
 use super::source::code_without_strings;
 use super::{File, core_files, file, rust_files};
 
-const CRATES: [&str; 18] = [
+const CRATES: [&str; 19] = [
     "mqtt/src",
     "broker/src",
     "policy/src",
@@ -16,6 +16,7 @@ const CRATES: [&str; 18] = [
     "transports/client/src",
     "transports/rumqttc/src",
     "transports/paho/src",
+    "transports/azure-mqtt/src",
     "server/src",
     "doctor/src",
     "top/src",

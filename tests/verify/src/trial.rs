@@ -219,14 +219,19 @@ impl Trial {
 
     /// Reports a reply that belongs to no request.
     pub(crate) fn expect_no_reply(&mut self, by: By) {
-        let Some(client) = self.clients[by as usize].as_mut() else { return };
-        if let Some(answer) = client.take(|message| !is_notification(message)) {
+        if let Some(answer) = self.take_reply(by) {
             let payload = show(&answer.payload);
             self.must(
                 false,
                 format_args!("unexpected reply: {payload}; are there two stores on this broker?"),
             );
         }
+    }
+
+    /// Returns a reply that has arrived, and that no request has taken.
+    pub(crate) fn take_reply(&mut self, by: By) -> Option<Message> {
+        let client = self.clients[by as usize].as_mut()?;
+        client.take(|message| !is_notification(message))
     }
 
     // Findings.

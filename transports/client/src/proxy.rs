@@ -2,12 +2,14 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use statestore_tokio::{Address, LinkError, LinkErrorKind as Kind, Proxy};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 /// Largest head of a response, in bytes. Those of common proxies have a few hundred.
 const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -61,6 +63,24 @@ pub async fn open_tcp(address: &Address, proxy: Option<&Proxy>) -> Result<TcpStr
     let response = tunnel.await.map_err(|error| tunnel_error(proxy, error))?;
     check_response(&response, proxy)?;
     Ok(stream)
+}
+
+/// Opens a TCP connection as [`open_tcp`]. A proxy has nine tenths of the time limit of the whole
+/// attempt, so that its silence is an error that names it.
+pub(crate) async fn open_within(
+    address: &Address,
+    proxy: Option<&Proxy>,
+    attempt: Duration,
+) -> Result<TcpStream, LinkError> {
+    let opening = open_tcp(address, proxy);
+    let Some(proxy) = proxy else { return opening.await };
+    let limit = attempt / 10 * 9;
+    timeout(limit, opening).await.unwrap_or_else(|_| {
+        let seconds = limit.as_secs_f32();
+        let text =
+            format!("the proxy {proxy} opened no connection to the broker within {seconds} s");
+        Err(LinkError::new(Kind::Proxy, text))
+    })
 }
 
 async fn connect(address: &Address) -> io::Result<TcpStream> {

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
-use crate::proxy::open_tcp;
+use crate::proxy::open_within;
 
 /// An open byte stream.
 pub(crate) enum Stream {
@@ -63,7 +63,7 @@ impl Stream {
             }
             return Self::unix(path).await;
         }
-        let stream = open_tcp(address, options.proxy.as_ref()).await?;
+        let stream = open_within(address, options.proxy.as_ref(), options.connect_timeout).await?;
         #[cfg(feature = "tls")]
         let stream = tls.encrypt(stream, options, address).await?;
         #[cfg(not(feature = "tls"))]

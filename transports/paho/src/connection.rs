@@ -69,7 +69,7 @@ impl adapter::Connection for Connection {
     type Message = Message;
 
     fn try_send(&mut self, packet: Outgoing) -> Result<(), Outgoing> {
-        if self.is_lost || !self.completions.has_capacity() {
+        if self.is_lost || !self.completions.try_admit() {
             return Err(packet);
         }
         let ticket = packet.ticket();
@@ -101,14 +101,14 @@ impl adapter::Connection for Connection {
     async fn next_event(&mut self, messages: bool) -> Result<ConnectionEvent<Message>, LinkError> {
         loop {
             self.settle_all();
-            if !self.is_lost && self.completions.has_drained() {
+            if !self.is_lost && self.completions.take_drained() {
                 self.mailbox.report(ConnectionEvent::Writable);
             }
             if let Some(event) = self.mailbox.poll(messages)? {
                 return Ok(event);
             }
             let woken = self.mailbox.wait_woken();
-            match self.completions.next_check() {
+            match self.completions.schedule_check() {
                 Some(after) => _ = timeout(after, woken).await,
                 None => woken.await,
             }

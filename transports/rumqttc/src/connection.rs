@@ -62,7 +62,7 @@ impl adapter::Connection for Connection {
     type Message = Message;
 
     fn try_send(&mut self, packet: Outgoing) -> Result<(), Outgoing> {
-        if !self.shared.outstanding().has_capacity() {
+        if !self.shared.outstanding().try_admit() {
             return Err(packet);
         }
         let client = &self.client;
@@ -199,7 +199,7 @@ impl Pump {
             }
             _ => return,
         }
-        if outstanding.has_drained() {
+        if outstanding.take_drained() {
             drop(outstanding);
             self.shared.mailbox.report(ConnectionEvent::Writable);
         }

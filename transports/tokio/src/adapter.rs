@@ -14,8 +14,8 @@ use crate::{Builder, ManagedLink, Options, StateStore, StoreService};
 pub use crate::link::{
     Completions, Connection, ConnectionEvent, Connector, Delivered, Diagnosis, Mailbox, Negotiated,
     Opening, Outgoing, Outstanding, PacketId, PublishProperties, ReasonDetails, Received,
-    ReceivedPublish, Ticket, machine_qos, machine_reason, packet_qos, publish_packet,
-    read_properties,
+    ReceivedPublish, Ticket, machine_qos, machine_reason, packet_qos, packet_refusal,
+    publish_packet, read_properties,
 };
 
 /// Returns a handle for an application, which connects in the background. `build` sets timeouts,

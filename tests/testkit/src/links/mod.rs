@@ -1,10 +1,13 @@
 //! Suites of tests that every link passes; each adapter runs them by a macro.
 
 pub mod acknowledgement_suite;
+mod either;
 pub mod failover;
 pub mod local_suite;
 pub mod suite;
 pub mod tls_suite;
+
+pub use either::Either;
 
 use statestore_tokio::{Error, StateStore, VersionedValue};
 use tokio::task::JoinSet;

@@ -25,6 +25,8 @@ pub enum Packet {
     Subscribe(Subscribe),
     /// SUBACK.
     SubAck(SubAck),
+    /// UNSUBSCRIBE.
+    Unsubscribe(Subscribe),
     /// PINGREQ.
     PingReq,
     /// DISCONNECT.
@@ -192,6 +194,11 @@ impl From<codec::Packet<'_>> for Packet {
             codec::Packet::SubAck(ack) => {
                 let reasons = ack.reasons.iter().copied().map(Reason).collect();
                 Self::SubAck(SubAck { pkid: ack.id.get(), reasons })
+            }
+            codec::Packet::Unsubscribe(unsubscribe) => {
+                let filters = unsubscribe.filters.map(str::to_owned);
+                let pkid = unsubscribe.id.get();
+                Self::Unsubscribe(Subscribe { pkid, filters: filters.collect() })
             }
             codec::Packet::PingReq => Self::PingReq,
             codec::Packet::Disconnect(notice) => {

@@ -55,6 +55,8 @@ pub static CASES: &[Case] = table! {
         "A request with a response topic of over 200 levels, or in $, has no reply and no effect";
     "request/other-properties" Wire requests::other_properties,
         "Unknown user properties are ignored";
+    "request/chunks" Choice requests::chunks,
+        "A request in chunks (__chunk) is refused once and changes nothing";
 
     "grammar/requests" Spec grammar::requests,
         "Every well-formed request is accepted";

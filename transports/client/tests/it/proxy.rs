@@ -204,15 +204,17 @@ async fn failures_of_the_proxy_are_retried_and_take_the_time_limit_at_most() {
         (Response::Bytes(b"HTTP/1.1 200"), "without a complete response", 0..1),
         (Response::Bytes(b"220 mail ESMTP\r\n\r\n"), "is not HTTP/1.1", 0..1),
         (Response::Endless, "no end within 8192 bytes", 0..1),
-        (Response::Silence, "through the proxy", 5..6),
-        (Response::Slow, "through the proxy", 5..6),
+        (Response::Silence, "opened no connection to the broker within 4.5 s", 4..5),
+        (Response::Slow, "opened no connection to the broker within 4.5 s", 4..5),
     ] {
         let proxy = TestProxy::start(broker.local_addr(), &[response]).await;
         let begun = Instant::now();
         let options = Options::new("c1", "broker.invalid", 1).proxy(proxy.settings());
         let store = connect(options).expect("a client id");
         let status = store.status().changed().await.expect("the handle continues");
-        let error = status.link_error().expect("a reason").to_string();
+        let error = status.link_error().expect("a reason");
+        assert_eq!(error.kind(), LinkErrorKind::Proxy);
+        let error = error.to_string();
         assert!(error.contains(text), "{response:?}: {error}");
         let name = format!("the proxy http://{}", proxy.address);
         assert!(error.contains(&name), "{error}");

@@ -62,6 +62,7 @@ impl StateStore {
             pattern: pattern.into_bytes(),
             interval: INTERVAL,
             keys_max: KEYS_MAX,
+            skips_excess: false,
             keys: BTreeMap::new(),
             polled: None,
             listing: None,
@@ -91,6 +92,9 @@ pub enum PatternEvent {
     Live,
     /// Changes may be missed until the next [`Live`](Self::Live).
     Gap,
+    /// This number of keys of the last listing is not watched, after
+    /// [`skip_excess_keys`](PatternWatch::skip_excess_keys). Reported for each listing.
+    Skipped(usize),
     /// The stream ends.
     Ended(PatternEnd),
 }
@@ -120,7 +124,7 @@ pub enum PatternEnd {
 ///   a KEYNOTIFY at each renewal, by default every 30 seconds. Each listing costs one request per
 ///   page of 8 KiB of keys. Each call of `next` polls all keys.
 /// * **Limit.** If more than [`keys_max`](Self::keys_max) keys match, the stream ends with
-///   [`PatternEnd::TooManyKeys`].
+///   [`PatternEnd::TooManyKeys`], or [skips](Self::skip_excess_keys) the others.
 ///
 /// A store that does not support SCAN refuses the listing, and the stream ends. A deleted key is
 /// watched until the next listing. Dropping the stream ends all watches.
@@ -130,6 +134,7 @@ pub struct PatternWatch {
     pattern: Bytes,
     interval: Duration,
     keys_max: usize,
+    skips_excess: bool,
     keys: BTreeMap<Bytes, WatchedKey>,
     /// The key that was polled last, so that a busy key does not delay the others.
     polled: Option<Bytes>,
@@ -160,7 +165,10 @@ enum KeyEvent {
 /// A listing in progress.
 struct Listing {
     keys: Keys,
+    /// The keys that are watched.
     found: BTreeSet<Bytes>,
+    /// Number of keys that are not watched.
+    skipped: usize,
     /// Set if a gap began during this listing, so it may lack keys.
     is_outdated: bool,
 }
@@ -184,6 +192,16 @@ impl PatternWatch {
     /// [`ClientLimits::watches_max`](statestore_proto::limits::ClientLimits).
     pub fn keys_max(mut self, keys: usize) -> Self {
         self.keys_max = keys.clamp(1, KEYS_MAX);
+        self
+    }
+
+    /// Continues if more than [`keys_max`](Self::keys_max) keys match. The keys that are watched
+    /// already stay so, and a further key is watched at the first listing after one of them was
+    /// deleted. [`PatternEvent::Skipped`] reports the number of the others.
+    ///
+    /// Then other clients cannot end the stream by creating keys.
+    pub fn skip_excess_keys(mut self) -> Self {
+        self.skips_excess = true;
         self
     }
 
@@ -287,6 +305,7 @@ impl PatternWatch {
                 self.listing = Some(Listing {
                     keys: self.store.scan(self.pattern.clone()),
                     found: BTreeSet::new(),
+                    skipped: 0,
                     is_outdated: false,
                 });
                 continue;
@@ -295,6 +314,11 @@ impl PatternWatch {
             match polled {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(Some(Ok(key))) => {
+                    let is_watched = self.keys.contains_key(&key);
+                    if self.skips_excess && !is_watched && self.keys.len() >= self.keys_max {
+                        listing.skipped += 1;
+                        continue;
+                    }
                     listing.found.insert(key.clone());
                     if listing.found.len() > self.keys_max {
                         self.is_over = true;
@@ -302,7 +326,7 @@ impl PatternWatch {
                         let end = PatternEnd::TooManyKeys(self.keys_max);
                         return Err(PatternEvent::Ended(end));
                     }
-                    if !self.keys.contains_key(&key) {
+                    if !is_watched {
                         let (store, watched) = (self.store.clone(), key.clone());
                         let watch = Box::pin(async move { store.watch(watched).await });
                         self.starting = Some(Starting { key, watch });
@@ -316,14 +340,17 @@ impl PatternWatch {
                     }
                 }
                 Poll::Ready(Some(Err(error))) => return Err(self.end(error)),
-                Poll::Ready(None) => self.finish_listing(),
+                Poll::Ready(None) => match self.finish_listing() {
+                    0 => {}
+                    skipped => return Err(PatternEvent::Skipped(skipped)),
+                },
             }
         }
     }
 
-    /// Ends the watches of keys that are absent.
-    fn finish_listing(&mut self) {
-        let Some(listing) = self.listing.take() else { return };
+    /// Ends the watches of keys that are absent. Returns the number of keys that are not watched.
+    fn finish_listing(&mut self) -> usize {
+        let Some(listing) = self.listing.take() else { return 0 };
         // A key with a value may have been set after the listing had passed it.
         self.keys.retain(|key, watched| {
             listing.found.contains(key) || watched.has_value || !watched.is_live
@@ -331,6 +358,7 @@ impl PatternWatch {
         self.is_listed |= !listing.is_outdated;
         let pause = if listing.is_outdated { Duration::ZERO } else { self.interval };
         self.sleep_for(pause);
+        listing.skipped
     }
 
     fn sleep_for(&mut self, pause: Duration) {

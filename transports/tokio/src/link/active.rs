@@ -121,7 +121,7 @@ impl<C: Connection> Active<C> {
         if !self.flush() {
             return Err(packet);
         }
-        match packet::refusal(&packet, self.packet_bytes_max) {
+        match packet::packet_refusal(&packet, self.packet_bytes_max) {
             Some(reason) => {
                 match &packet {
                     Outgoing::Subscribe { filter, .. } => {

@@ -10,23 +10,24 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::backpressure::Backpressure;
 use super::connector::Ticket;
 
-/// First interval of [`Completions::next_check`].
+/// First interval of [`Completions::schedule_check`].
 const CHECK_MIN: Duration = Duration::from_millis(1);
 /// Last interval.
 const CHECK_MAX: Duration = Duration::from_secs(1);
 
 /// Packets that a library has taken and whose outcomes it returns as futures.
 ///
-/// Bounded: [`has_capacity`](Self::has_capacity) becomes false when the futures of as many packets
-/// as the capacity are pending. A waker of a future only locks a mutex of its own, so a library may
+/// Bounded: [`try_admit`](Self::try_admit) returns false while the futures of as many packets as
+/// the capacity are pending. A waker of a future only locks a mutex of its own, so a library may
 /// call it under its locks.
 ///
 /// The owner is woken for the outcome of a SUBSCRIBE, and checks for those of publishes at
 /// intervals: most PUBACKs arrive just before the response, which wakes the owner anyway.
 pub struct Completions<F> {
-    capacity: usize,
+    backpressure: Backpressure,
     pending: BTreeMap<u64, (Ticket, F)>,
     last: u64,
     /// Number of pending outcomes that matter.
@@ -34,8 +35,6 @@ pub struct Completions<F> {
     check_interval: Duration,
     /// Time of the next check, once it was asked for.
     check_at: Option<Instant>,
-    /// Whether a packet was returned to its sender, which waits for capacity.
-    is_starved: bool,
     shared: Arc<Shared>,
 }
 
@@ -81,29 +80,28 @@ impl Wake for Waking {
 
 impl<F: Future + Unpin> Completions<F> {
     /// At most `capacity` futures are pending. `wake` is called when [`take`](Self::take) has the
-    /// outcome of a SUBSCRIBE or UNSUBSCRIBE, or [`has_drained`](Self::has_drained) becomes true.
+    /// outcome of a SUBSCRIBE or UNSUBSCRIBE, or [`take_drained`](Self::take_drained) can report.
     pub fn new(capacity: usize, wake: impl Fn() + Send + Sync + 'static) -> Self {
         let shared = Arc::new(Shared { state: Mutex::default(), wake: Box::new(wake) });
         Self {
-            capacity,
+            backpressure: Backpressure::new(capacity),
             pending: BTreeMap::new(),
             last: 0,
             mattering: 0,
             check_interval: CHECK_MIN,
             check_at: None,
-            is_starved: false,
             shared,
         }
     }
 
-    /// Returns whether another packet may be sent. If not, [`has_drained`](Self::has_drained)
-    /// reports once when there is capacity again.
-    pub fn has_capacity(&mut self) -> bool {
-        if self.is_starved || self.pending.len() >= self.capacity {
-            self.is_starved = true;
+    /// Returns whether another packet may be sent. If not, its sender waits until
+    /// [`take_drained`](Self::take_drained) reports that there is capacity again.
+    pub fn try_admit(&mut self) -> bool {
+        let is_admitted = self.backpressure.try_admit(self.pending.len());
+        if !is_admitted {
             self.wake_when_drained();
         }
-        !self.is_starved
+        is_admitted
     }
 
     /// Adds the future of a sent packet. Returns its outcome if it is ready.
@@ -131,12 +129,11 @@ impl<F: Future + Unpin> Completions<F> {
 
     /// Returns whether a refused sender may offer its packet again; returned once. Half of the
     /// capacity is free then, so that the sender is woken once for many packets.
-    pub fn has_drained(&mut self) -> bool {
-        if !self.is_starved {
-            return false;
+    pub fn take_drained(&mut self) -> bool {
+        if self.backpressure.is_starved() {
+            self.wake_when_drained();
         }
-        self.is_starved = self.wake_when_drained();
-        !self.is_starved
+        self.backpressure.take_drained(self.pending.len())
     }
 
     /// Requests a wake-up for the next outcome, whatever it is. Returns false if none is pending.
@@ -151,11 +148,11 @@ impl<F: Future + Unpin> Completions<F> {
         !self.pending.is_empty()
     }
 
-    /// Returns how long the owner may sleep before it calls [`take`](Self::take) again, or `None`
-    /// if no outcome that matters is pending. The interval doubles from a millisecond to a second
-    /// while nothing is sent or settled, so an outcome is late by at most the time since then, and
-    /// by at most a second.
-    pub fn next_check(&mut self) -> Option<Duration> {
+    /// Schedules the next check, unless one is scheduled. Returns how long the owner may sleep
+    /// before it calls [`take`](Self::take) again, or `None` if no outcome that matters is pending.
+    /// The interval doubles from a millisecond to a second while nothing is sent or settled, so an
+    /// outcome is late by at most the time since then, and by at most a second.
+    pub fn schedule_check(&mut self) -> Option<Duration> {
         if self.mattering == 0 {
             return None;
         }
@@ -193,10 +190,9 @@ impl<F: Future + Unpin> Completions<F> {
         }
     }
 
-    /// Returns whether more than half of the capacity is in use. If so, the owner is woken when that
-    /// ends.
-    fn wake_when_drained(&self) -> bool {
-        let excess = self.pending.len().saturating_sub(self.capacity / 2);
+    /// Requests a wake-up for the time when half of the capacity is free.
+    fn wake_when_drained(&self) {
+        let excess = self.backpressure.excess(self.pending.len());
         let mut state = self.shared.state();
         state.wakes_at = Some(excess).filter(|excess| *excess > 0);
         let is_due = excess > 0 && state.woken.len() >= excess;
@@ -204,7 +200,6 @@ impl<F: Future + Unpin> Completions<F> {
         if is_due {
             (self.shared.wake)();
         }
-        excess > 0
     }
 }
 
@@ -270,7 +265,7 @@ mod tests {
         sender.send(7).expect("the receiver exists");
         let mut sent = Sent::new(1);
         assert_eq!(sent.completions.push(REPLY, receiver), Some((REPLY, Ok(7))));
-        assert!(sent.completions.has_capacity());
+        assert!(sent.completions.try_admit());
     }
 
     #[test]
@@ -290,30 +285,30 @@ mod tests {
     async fn interval_of_checks_doubles_until_a_packet_is_sent_or_settled() {
         let mut sent = Sent::new(8);
         let reply = sent.push(REPLY);
-        assert_eq!(sent.completions.next_check(), None);
+        assert_eq!(sent.completions.schedule_check(), None);
         let first = sent.push(PUBLISH);
         let second = sent.push(PUBLISH);
         for millis in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000, 1_000] {
             let interval = Duration::from_millis(millis);
             // Asking again does not change the time of the check.
-            assert_eq!([(); 2].map(|()| sent.completions.next_check()), [Some(interval); 2]);
+            assert_eq!([(); 2].map(|()| sent.completions.schedule_check()), [Some(interval); 2]);
             tokio::time::advance(interval).await;
         }
         for sender in [reply, first] {
             sender.send(0).expect("the future is pending");
             assert_eq!(sent.completions.take().len(), 1);
-            assert_eq!(sent.completions.next_check(), Some(CHECK_MIN));
+            assert_eq!(sent.completions.schedule_check(), Some(CHECK_MIN));
         }
         second.send(0).expect("the future is pending");
         assert_eq!(sent.completions.take().len(), 1);
-        assert_eq!(sent.completions.next_check(), None);
+        assert_eq!(sent.completions.schedule_check(), None);
     }
 
     #[test]
     fn full_capacity_reports_once_when_half_of_it_is_free() {
         let mut sent = Sent::new(4);
         let mut senders: Vec<_> = (0..4).map(|_| sent.push(REPLY)).collect();
-        assert!(!sent.completions.has_capacity());
+        assert!(!sent.completions.try_admit());
         let mut drained = Vec::new();
         for sender in senders.drain(..) {
             sender.send(0).expect("the future is pending");
@@ -321,10 +316,10 @@ mod tests {
             if wakes > 0 {
                 sent.completions.take();
             }
-            drained.push((wakes, sent.completions.has_drained()));
+            drained.push((wakes, sent.completions.take_drained()));
         }
         assert_eq!(drained, [(0, false), (1, true), (0, false), (0, false)]);
-        assert!(sent.completions.has_capacity());
+        assert!(sent.completions.try_admit());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Error of a connection or of an attempt to connect.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -18,7 +19,8 @@ pub enum LinkErrorKind {
     Unreachable,
     /// The broker did not respond in time.
     TimedOut,
-    /// The proxy cannot be reached, refused the connection, or sent an invalid response.
+    /// The proxy cannot be reached, refused the connection, did not respond in time, or sent an
+    /// invalid response.
     Proxy,
     /// The TLS handshake failed, or the TLS configuration is invalid.
     Tls,
@@ -79,7 +81,7 @@ struct Inner {
     kind: LinkErrorKind,
     reason: Option<ReasonCode>,
     message: Box<str>,
-    advice: Option<&'static str>,
+    advice: Option<Cow<'static, str>>,
     is_transient: bool,
     /// Set if another address may succeed; contains the Server Reference, or is empty.
     server_reference: Option<Box<str>>,
@@ -169,8 +171,8 @@ impl LinkError {
     /// assert_eq!(full.to_string(), "the broker is full; raise its limit");
     /// ```
     #[must_use]
-    pub fn with_advice(mut self, advice: &'static str) -> Self {
-        self.0.advice = Some(advice);
+    pub fn with_advice(mut self, advice: impl Into<Cow<'static, str>>) -> Self {
+        self.0.advice = Some(advice.into());
         self
     }
 
@@ -301,7 +303,7 @@ impl fmt::Display for LinkError {
         if let Some(address) = &self.0.address {
             write!(f, " (at {address})")?;
         }
-        self.0.advice.map_or(Ok(()), |advice| write!(f, "; {advice}"))
+        self.0.advice.as_ref().map_or(Ok(()), |advice| write!(f, "; {advice}"))
     }
 }
 
@@ -326,11 +328,13 @@ impl Error for LinkError {
 impl PartialEq for LinkError {
     fn eq(&self, other: &Self) -> bool {
         let compared = |Self(inner): &Self| {
-            let Inner { kind, reason, is_transient, advice, .. } = **inner;
-            (kind, reason, is_transient, advice)
+            let Inner { kind, reason, is_transient, .. } = **inner;
+            (kind, reason, is_transient)
         };
         compared(self) == compared(other)
-            && (&self.0.message, &self.0.address) == (&other.0.message, &other.0.address)
+            && self.0.message == other.0.message
+            && self.0.address == other.0.address
+            && self.0.advice == other.0.advice
     }
 }
 

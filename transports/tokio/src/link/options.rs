@@ -1,12 +1,12 @@
 //! Options of a connection, the same for every MQTT stack.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::link::address::Address;
+use crate::link::file;
 use crate::link::proxy::Proxy;
 
 /// A megabyte, which deployed stores allow for keys and values, and 64 KiB for topics and
@@ -294,10 +294,10 @@ impl Options {
     /// No environment variable is read, neither `HTTPS_PROXY` nor `NO_PROXY`.
     ///
     /// # Limits and errors
-    /// The proxy has the [time limit](Self::connect_timeout) of the whole attempt to connect. The
-    /// head of its response has at most 8 KiB. A refusal is an error of kind
-    /// [`Proxy`](crate::LinkErrorKind::Proxy) with the status code, which is retried. Status 407,
-    /// *proxy authentication required*, is final.
+    /// The proxy has nine tenths of the [time limit](Self::connect_timeout) of the attempt to
+    /// connect. The head of its response has at most 8 KiB. A refusal and a missing response are
+    /// errors of kind [`Proxy`](crate::LinkErrorKind::Proxy), which are retried. The error of a
+    /// refusal contains the status code. Status 407, *proxy authentication required*, is final.
     ///
     /// ```
     /// use statestore_tokio::{Options, Proxy};
@@ -430,8 +430,9 @@ impl Tls {
     /// 64 KiB.
     ///
     /// Links that use rustls need the feature `encrypted-keys`. They decrypt keys of PBES2 with
-    /// AES, and with PBKDF2 of at most 2,000,000 iterations or scrypt of at most 128 MiB.
-    /// `openssl pkcs8 -topk8` writes such keys. A key that is not encrypted is an error there.
+    /// AES, and with PBKDF2 of at most 2,000,000 iterations (1,000,000 with SHA-384 and SHA-512) or
+    /// scrypt of at most 128 MiB. `openssl pkcs8 -topk8` writes such keys. A key that is not
+    /// encrypted is an error there.
     ///
     /// ```
     /// use statestore_tokio::Tls;
@@ -464,12 +465,14 @@ const SECRET_BYTES_MAX: u64 = 64 << 10;
 
 /// Reads a password from a file, without a line end after it.
 pub(super) fn read_secret(file: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let len = File::open(file)?.take(SECRET_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if u64::try_from(len).is_ok_and(|len| len > SECRET_BYTES_MAX) {
-        let error = format!("more than {SECRET_BYTES_MAX} bytes");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, error));
+    let text = String::from_utf8(file::read(file, SECRET_BYTES_MAX)?);
+    let mut text =
+        text.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))?;
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
     }
-    let text = text.strip_suffix('\n').unwrap_or(&text);
-    Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
+    Ok(text)
 }

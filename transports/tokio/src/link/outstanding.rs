@@ -2,22 +2,21 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::backpressure::Backpressure;
 use super::connector::Ticket;
 
 /// Packets that a library has accepted: in order until they are written and get a packet id, and
 /// by packet id afterwards.
 ///
-/// Both parts are bounded: [`has_capacity`](Self::has_capacity) becomes false when as many packets
-/// as the capacity wait to be written, and packet ids have 16 bits.
+/// Both parts are bounded: [`try_admit`](Self::try_admit) returns false while as many packets as
+/// the capacity wait to be written, and packet ids have 16 bits.
 #[derive(Debug)]
 pub struct Outstanding {
-    capacity: usize,
+    backpressure: Backpressure,
     /// Tickets of the packets that wait to be written, in order.
     queued: VecDeque<Ticket>,
     /// Tickets of the written packets.
     written: BTreeMap<u16, Ticket>,
-    /// Set if a packet was returned to its sender, which waits for capacity.
-    is_starved: bool,
     /// Set if the library accepts nothing any more.
     is_closed: bool,
 }
@@ -27,19 +26,17 @@ impl Outstanding {
     #[must_use]
     pub const fn new(capacity: usize) -> Self {
         Self {
-            capacity,
+            backpressure: Backpressure::new(capacity),
             queued: VecDeque::new(),
             written: BTreeMap::new(),
-            is_starved: false,
             is_closed: false,
         }
     }
 
-    /// Returns whether another packet may be queued. If not,
-    /// [`has_drained`](Self::has_drained) reports once when there is capacity again.
-    pub fn has_capacity(&mut self) -> bool {
-        self.is_starved |= self.queued.len() >= self.capacity;
-        !self.is_starved && !self.is_closed
+    /// Returns whether another packet may be queued. If not, its sender waits until
+    /// [`take_drained`](Self::take_drained) reports that there is capacity again.
+    pub fn try_admit(&mut self) -> bool {
+        self.backpressure.try_admit(self.queued.len()) && !self.is_closed
     }
 
     /// The connection is lost: no packet is accepted any more. A library that ended would accept
@@ -67,10 +64,8 @@ impl Outstanding {
 
     /// Returns whether a refused sender may offer its packet again; returned once. The queue is
     /// half empty then, so that the sender is woken once for many packets.
-    pub fn has_drained(&mut self) -> bool {
-        let has_drained = self.is_starved && self.queued.len() <= self.capacity / 2;
-        self.is_starved &= !has_drained;
-        has_drained
+    pub fn take_drained(&mut self) -> bool {
+        self.backpressure.take_drained(self.queued.len())
     }
 }
 
@@ -97,16 +92,16 @@ mod tests {
     fn full_queue_reports_once_when_it_is_half_empty() {
         let mut packets = Outstanding::new(4);
         for _ in 0..4 {
-            assert!(packets.has_capacity());
+            assert!(packets.try_admit());
             packets.push(Ticket::Other);
         }
-        assert!(!packets.has_capacity());
+        assert!(!packets.try_admit());
         let drained = [(); 4].map(|()| {
             packets.written(None);
-            packets.has_drained()
+            packets.take_drained()
         });
         assert_eq!(drained, [false, true, false, false]);
-        assert!(packets.has_capacity());
+        assert!(packets.try_admit());
     }
 
     #[test]
@@ -115,7 +110,7 @@ mod tests {
         packets.push(Ticket::Other);
         packets.close();
         packets.written(None);
-        assert!(!packets.has_capacity());
-        assert!(!packets.has_drained(), "no packet may be offered again");
+        assert!(!packets.try_admit());
+        assert!(!packets.take_drained(), "no packet may be offered again");
     }
 }

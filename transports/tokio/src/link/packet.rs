@@ -11,8 +11,10 @@ use super::connector::Outgoing;
 /// Longest packet that MQTT can express, in bytes.
 pub(crate) const PACKET_BYTES_MAX: usize = 268_435_460;
 
-/// Returns why a packet cannot be sent, if it cannot.
-pub(crate) fn refusal(packet: &Outgoing, packet_bytes_max: usize) -> Option<ReasonCode> {
+/// Returns why a packet cannot be sent, if it cannot: its topic, filter or a text is invalid, or it
+/// has more than `packet_bytes_max` bytes.
+#[must_use]
+pub fn packet_refusal(packet: &Outgoing, packet_bytes_max: usize) -> Option<ReasonCode> {
     match packet {
         Outgoing::Publish(publish) if !is_topic_name(&publish.topic) => {
             Some(ReasonCode::TOPIC_NAME_INVALID)
@@ -124,8 +126,8 @@ mod tests {
             let publish = publish(value);
             let bytes = publish_bytes(&publish).expect("its texts are valid");
             let packet = Outgoing::Publish(publish);
-            assert_eq!(refusal(&packet, bytes), None);
-            assert_eq!(refusal(&packet, bytes - 1), Some(ReasonCode::PACKET_TOO_LARGE));
+            assert_eq!(packet_refusal(&packet, bytes), None);
+            assert_eq!(packet_refusal(&packet, bytes - 1), Some(ReasonCode::PACKET_TOO_LARGE));
         }
     }
 
@@ -134,12 +136,12 @@ mod tests {
         for topic in ["", "a/+", "#", "nul\0", &"x".repeat(65_536)] {
             let mut publish = publish(1);
             publish.topic = topic.into();
-            let refused = refusal(&Outgoing::Publish(publish), PACKET_BYTES_MAX);
+            let refused = packet_refusal(&Outgoing::Publish(publish), PACKET_BYTES_MAX);
             assert_eq!(refused, Some(ReasonCode::TOPIC_NAME_INVALID));
         }
         let mut publish = publish(1);
         publish.response_topic = Some("nul\0".into());
-        let refused = refusal(&Outgoing::Publish(publish), PACKET_BYTES_MAX);
+        let refused = packet_refusal(&Outgoing::Publish(publish), PACKET_BYTES_MAX);
         assert_eq!(refused, Some(ReasonCode::UNSPECIFIED_ERROR));
     }
 
@@ -147,7 +149,7 @@ mod tests {
     fn only_topic_filters_are_subscribed() {
         let refused = |filter: &str, max| {
             let filter = Arc::from(filter);
-            refusal(&Outgoing::Subscribe { filter, qos: Qos::AtLeastOnce, token: None }, max)
+            packet_refusal(&Outgoing::Subscribe { filter, qos: Qos::AtLeastOnce, token: None }, max)
         };
         for filter in ["a", "+", "#", "/", "a/+/b", "a/#", "+/#", "$SYS/broker/log/N"] {
             assert_eq!(refused(filter, PACKET_BYTES_MAX), None, "{filter}");
@@ -165,6 +167,6 @@ mod tests {
             qos: Qos::AtMostOnce,
             retain: false,
         };
-        assert_eq!(refusal(&plain, 1), None);
+        assert_eq!(packet_refusal(&plain, 1), None);
     }
 }

@@ -6,17 +6,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::options::Tls;
+use super::{file, options::Tls};
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::{CertificateError, ClientConfig, OtherError, RootCertStore};
 
+/// Largest file with certificates or a key, in bytes. The CA certificates of an operating system
+/// have a quarter of it.
+const PEM_BYTES_MAX: u64 = 1 << 20;
+
 /// Error of a TLS configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file cannot be read.
+    /// A file cannot be read, or has more than 1 MiB.
     #[error("{}: {error}", file.display())]
     File {
         /// The file.
@@ -98,12 +102,25 @@ pub enum TlsError {
         #[source]
         error: pkcs8::Error,
     },
-    /// The encryption of the key of this client is malformed or not supported. PBES2 with PBKDF2 or
-    /// scrypt and AES is supported.
+    /// The key of this client is encrypted with an algorithm that is not supported. PBES2 with
+    /// PBKDF2 or scrypt, SHA-2 and AES is supported.
     #[cfg(feature = "encrypted-keys")]
     #[error(
-        "{}: the encryption of the key is malformed or not supported: {error}; encrypt it with \
+        "{}: the key is encrypted with {algorithm}, which is not supported; encrypt it with AES by \
          `openssl pkcs8 -topk8 -in KEY -out NEW`",
+        file.display()
+    )]
+    KeyAlgorithm {
+        /// The file of the key.
+        file: PathBuf,
+        /// Name of the algorithm, or its object identifier.
+        algorithm: String,
+    },
+    /// The encryption of the key of this client is malformed.
+    #[cfg(feature = "encrypted-keys")]
+    #[error(
+        "{}: the encryption of the key is malformed: {error}; encrypt it again with `openssl pkcs8 \
+         -topk8 -in KEY -out NEW`",
         file.display()
     )]
     KeyEncryption {
@@ -113,12 +130,13 @@ pub enum TlsError {
         #[source]
         error: pkcs8::Error,
     },
-    /// The file of the key requires a key derivation that is not allowed: zero or more than
-    /// 2,000,000 iterations of PBKDF2, or more work than 128 MiB of scrypt takes.
+    /// The file of the key requires a key derivation that is not allowed: zero or more than 2,000,000
+    /// iterations of PBKDF2 with SHA-256, 1,000,000 with SHA-384 or SHA-512, or 128 MiB of scrypt.
     #[cfg(feature = "encrypted-keys")]
     #[error(
-        "{}: the key derivation is not within 1 to 2,000,000 iterations (PBKDF2) or 128 MiB \
-         (scrypt); encrypt the key with `openssl pkcs8 -topk8 -in KEY -out NEW`",
+        "{}: deriving the key exceeds the limit of 2,000,000 iterations of PBKDF2 (1,000,000 with \
+         SHA-384 or SHA-512) or 128 MiB of scrypt; encrypt it with `openssl pkcs8 -topk8 -in KEY \
+         -out NEW`",
         file.display()
     )]
     KeyDerivation {
@@ -219,7 +237,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(file).map_err(|error| TlsError::File { file: file.to_owned(), error })
+    file::read(file, PEM_BYTES_MAX).map_err(|error| TlsError::File { file: file.to_owned(), error })
 }
 
 #[cfg(test)]
@@ -242,6 +260,8 @@ mod tests {
         let nonsense = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         let error = config(nonsense).expect_err("not a certificate");
         assert!(matches!(error, TlsError::Ca { .. }), "{error:?}");
+        let error = config(&vec![b'x'; (1 << 20) + 1]).expect_err("too large");
+        assert!(error.to_string().ends_with("the file has more than 1048576 bytes"), "{error}");
         std::fs::remove_file(&file).expect("the file exists");
         let gone = tls_config(&Tls::default().ca_file(&file)).map(drop);
         assert!(matches!(gone, Err(TlsError::File { .. })), "{gone:?}");

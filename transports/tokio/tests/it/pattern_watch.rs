@@ -116,6 +116,36 @@ async fn too_many_keys_end_the_stream() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn excess_keys_are_skipped_until_a_watched_key_is_deleted() {
+    let broker = Hub::new();
+    let (service, store) = both(&broker).await;
+    for number in 0..3 {
+        store.set(format!("rooms/{number}"), "v").await.expect("set");
+    }
+    let mut watch = store.watch_pattern("rooms/*").keys_max(3).skip_excess_keys();
+    let mut first = [next_text(&mut watch).await, next_text(&mut watch).await];
+    first.sort();
+    assert_eq!(first, ["rooms/0=v", "rooms/1=v"]);
+    assert_eq!([next_text(&mut watch).await, next_text(&mut watch).await], ["rooms/2=v", "Live"]);
+    // Keys of another client, before and after those that are watched.
+    for number in 0..50 {
+        store.set(format!("rooms/!{number}"), "hostile").await.expect("set");
+        store.set(format!("rooms/z{number}"), "hostile").await.expect("set");
+    }
+    assert_eq!(next(&mut watch).await, PatternEvent::Skipped(100));
+    assert_eq!(service.stats().registrations, 3);
+    store.set("rooms/1", "w").await.expect("set");
+    assert_eq!(next_text(&mut watch).await, "rooms/1=w", "the stream continues");
+    store.del("rooms/1").await.expect("del");
+    assert_eq!(next_text(&mut watch).await, "rooms/1 is gone");
+    assert_eq!(next(&mut watch).await, PatternEvent::Skipped(100));
+    let mut last = [next_text(&mut watch).await, next_text(&mut watch).await];
+    last.sort();
+    assert_eq!(last, ["Skipped(99)", "rooms/!0=hostile"], "the first key of a listing");
+    assert_eq!(service.stats().registrations, 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn invalid_pattern_and_closed_handle_end_the_stream() {
     let broker = Hub::new();
     let (_service, store) = both(&broker).await;

@@ -3,11 +3,15 @@
 use std::path::Path;
 
 #[cfg(feature = "encrypted-keys")]
-use pkcs8::pkcs5::pbes2::Kdf;
+use pkcs8::der::{Decode as _, ErrorKind, Header, SliceReader};
+#[cfg(feature = "encrypted-keys")]
+use pkcs8::pkcs5::pbes2::{Kdf, PBES2_OID, Pbkdf2Prf};
 #[cfg(feature = "encrypted-keys")]
 use pkcs8::pkcs5::{self, EncryptionScheme};
 #[cfg(feature = "encrypted-keys")]
-use pkcs8::{EncryptedPrivateKeyInfoRef, SecretDocument};
+use pkcs8::spki::AlgorithmIdentifierRef;
+#[cfg(feature = "encrypted-keys")]
+use pkcs8::{EncryptedPrivateKeyInfoRef, ObjectIdentifier, SecretDocument};
 use rustls::pki_types::PrivateKeyDer;
 #[cfg(feature = "encrypted-keys")]
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -16,10 +20,10 @@ use rustls::pki_types::pem::PemObject;
 use super::TlsError;
 use crate::link::options::Tls;
 
-/// Maximum number of iterations of PBKDF2: about three times as many as OWASP recommends for
-/// SHA-256. They take a few seconds at most.
+/// Maximum cost of PBKDF2, in iterations with SHA-256: about three times as many as OWASP
+/// recommends. They take a few seconds at most.
 #[cfg(feature = "encrypted-keys")]
-const PBKDF2_ITERATIONS_MAX: u32 = 2_000_000;
+const PBKDF2_COST_MAX: u32 = 2_000_000;
 
 /// Maximum product of the parameters N, r and p of scrypt: that of the parameters that OWASP
 /// recommends, N = 2^17, r = 8 and p = 1. scrypt takes 128 N r bytes of memory, so at most 128 MiB,
@@ -72,10 +76,20 @@ fn decrypt(
     password: &Path,
     tls: &Tls,
 ) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let invalid = |error| TlsError::KeyEncryption { file: file.to_owned(), error };
+    let unsupported = |algorithm| TlsError::KeyAlgorithm {
+        file: file.to_owned(),
+        algorithm: algorithm_name(algorithm),
+    };
+    let invalid = |error| match unsupported_algorithm(&error) {
+        Some(algorithm) => unsupported(algorithm),
+        None => TlsError::KeyEncryption { file: file.to_owned(), error },
+    };
     // Invalid UTF-8 becomes an invalid character of Base64.
     let pem = String::from_utf8_lossy(pem);
     let (_, document) = SecretDocument::from_pem(&pem).map_err(|error| invalid(error.into()))?;
+    if let Some(scheme) = scheme(document.as_bytes()).filter(|scheme| *scheme != PBES2_OID) {
+        return Err(unsupported(scheme));
+    }
     let key = EncryptedPrivateKeyInfoRef::try_from(document.as_bytes()).map_err(invalid)?;
     if !is_affordable(&key.encryption_algorithm) {
         return Err(TlsError::KeyDerivation { file: file.to_owned() });
@@ -107,7 +121,10 @@ fn decrypt(
 fn is_affordable(scheme: &EncryptionScheme) -> bool {
     match scheme {
         EncryptionScheme::Pbes2(parameters) => match &parameters.kdf {
-            Kdf::Pbkdf2(kdf) => (1..=PBKDF2_ITERATIONS_MAX).contains(&kdf.iteration_count),
+            Kdf::Pbkdf2(kdf) => {
+                let cost = kdf.iteration_count.checked_mul(hash_cost(kdf.prf));
+                cost.is_some_and(|cost| (1..=PBKDF2_COST_MAX).contains(&cost))
+            }
             Kdf::Scrypt(kdf) => {
                 let (block_size, lanes) = (kdf.block_size.into(), kdf.parallelization.into());
                 let cost = kdf.cost_parameter.checked_mul(block_size);
@@ -119,6 +136,59 @@ fn is_affordable(scheme: &EncryptionScheme) -> bool {
         // Decryption fails without deriving a key.
         _ => true,
     }
+}
+
+/// Cost of one iteration of PBKDF2, compared with SHA-256. A block of SHA-512 has twice as many
+/// bytes and 80 rounds instead of 64. SHA-384 is SHA-512 with a shorter result.
+#[cfg(feature = "encrypted-keys")]
+const fn hash_cost(hash: Pbkdf2Prf) -> u32 {
+    match hash {
+        Pbkdf2Prf::HmacWithSha384 | Pbkdf2Prf::HmacWithSha512 => 2,
+        _ => 1,
+    }
+}
+
+/// The encryption scheme of an encrypted key. The library reports no other scheme than PBES2.
+#[cfg(feature = "encrypted-keys")]
+fn scheme(document: &[u8]) -> Option<ObjectIdentifier> {
+    let mut reader = SliceReader::new(document).ok()?;
+    Header::decode(&mut reader).ok()?;
+    let algorithm = AlgorithmIdentifierRef::decode(&mut reader).ok()?;
+    Some(algorithm.oid)
+}
+
+/// The algorithm that the library does not support, if the error has this cause.
+#[cfg(feature = "encrypted-keys")]
+fn unsupported_algorithm(error: &pkcs8::Error) -> Option<ObjectIdentifier> {
+    match error {
+        pkcs8::Error::Asn1(error) => match error.kind() {
+            ErrorKind::OidUnknown { oid } => Some(oid),
+            _ => None,
+        },
+        pkcs8::Error::EncryptedPrivateKey(pkcs5::Error::UnsupportedAlgorithm { oid }) => Some(*oid),
+        _ => None,
+    }
+}
+
+/// The name of an algorithm that older programs encrypt keys with.
+#[cfg(feature = "encrypted-keys")]
+fn algorithm_name(algorithm: ObjectIdentifier) -> String {
+    let oid = algorithm.to_string();
+    let name = match &*oid {
+        "1.2.840.113549.3.7" => "3DES (DES-EDE3-CBC)",
+        "1.2.840.113549.1.12.1.3" => "3DES (PBE-SHA1-3DES)",
+        "1.2.840.113549.1.12.1.4" => "3DES (PBE-SHA1-2DES)",
+        "1.3.14.3.2.7" | "1.2.840.113549.1.5.3" | "1.2.840.113549.1.5.10" => "DES",
+        "1.2.840.113549.3.2"
+        | "1.2.840.113549.1.5.6"
+        | "1.2.840.113549.1.5.11"
+        | "1.2.840.113549.1.12.1.5"
+        | "1.2.840.113549.1.12.1.6" => "RC2",
+        "1.2.840.113549.1.12.1.1" | "1.2.840.113549.1.12.1.2" => "RC4",
+        "1.2.840.113549.2.7" => "PBKDF2 with SHA-1",
+        _ => return format!("an unknown algorithm ({oid})"),
+    };
+    name.to_owned()
 }
 
 #[cfg(test)]
@@ -139,7 +209,7 @@ mod tests {
 
         use pkcs8::der::asn1::OctetStringRef;
         use pkcs8::pkcs5::pbes2::{
-            EncryptionScheme as Cipher, Parameters, Pbkdf2Params, Pbkdf2Prf, Salt, ScryptParams,
+            EncryptionScheme as Cipher, Parameters, Pbkdf2Params, Salt, ScryptParams,
         };
         use pkcs8::{EncryptedPrivateKeyInfo, LineEnding};
 
@@ -189,14 +259,35 @@ mod tests {
             }
         }
 
+        /// Made by `openssl pkcs8 -topk8 -v2 des3`.
+        const DES3: &str = "\
+-----BEGIN ENCRYPTED PRIVATE KEY-----
+MIGKME4GCSqGSIb3DQEFDTBBMCkGCSqGSIb3DQEFDDAcBAid17U/ngBfrwICCAAw
+DAYIKoZIhvcNAgkFADAUBggqhkiG9w0DBwQI6l6+5OP11GQEOFjKz6LtebjrQQyg
+1mbKMGAmHxgnGDfMKCYLU5I8NOXTDkpIwfeLc2UICRVmoHutdh1QjTbY0pjQ
+-----END ENCRYPTED PRIVATE KEY-----
+";
+
+        /// Made by `openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES`.
+        const PBE_SHA1_3DES: &str = "\
+-----BEGIN ENCRYPTED PRIVATE KEY-----
+MFgwHAYKKoZIhvcNAQwBAzAOBAiRWpRoc3wI6wICCAAEOMDvpI2i6UyYEoH6e7fE
+H3YmZYpGx0bRK8GLU93Mm4yJeaZIY4wqGbZumoY0ch3/CzRWXM/WRmus
+-----END ENCRYPTED PRIVATE KEY-----
+";
+
         const CIPHER: Cipher = Cipher::Aes256Cbc { iv: [7; 16] };
 
         fn pbkdf2(iterations: u32) -> Parameters {
+            pbkdf2_with(Pbkdf2Prf::HmacWithSha256, iterations)
+        }
+
+        fn pbkdf2_with(hash: Pbkdf2Prf, iterations: u32) -> Parameters {
             let kdf = Pbkdf2Params {
                 salt: Salt::new([1; 16]).expect("a salt"),
                 iteration_count: iterations,
                 key_length: None,
-                prf: Pbkdf2Prf::HmacWithSha256,
+                prf: hash,
             };
             Parameters { kdf: kdf.into(), encryption: CIPHER }
         }
@@ -242,6 +333,9 @@ mod tests {
                 pbkdf2(0),
                 pbkdf2(2_000_001),
                 pbkdf2(u32::MAX),
+                pbkdf2_with(Pbkdf2Prf::HmacWithSha384, 1_000_001),
+                pbkdf2_with(Pbkdf2Prf::HmacWithSha512, 1_000_001),
+                pbkdf2_with(Pbkdf2Prf::HmacWithSha512, 1 << 31),
                 scrypt(0, 8, 1),
                 scrypt(16, 0, 1),
                 scrypt(16, 8, 0),
@@ -256,6 +350,8 @@ mod tests {
             }
             let scheme = EncryptionScheme::Pbes2;
             assert!(is_affordable(&scheme(pbkdf2(2_000_000))));
+            let sha512 = pbkdf2_with(Pbkdf2Prf::HmacWithSha512, 1_000_000);
+            assert!(is_affordable(&scheme(sha512)));
             assert!(is_affordable(&scheme(scrypt(1 << 17, 8, 1))));
         }
 
@@ -285,17 +381,27 @@ mod tests {
             assert!(error.to_string().contains("openssl pkcs8 -topk8"), "{error}");
 
             let garbage = [BEGIN_ENCRYPTED, b"\n\xff\n", END_ENCRYPTED, b"\n"].concat();
-            let sha1 = Parameters {
-                kdf: Kdf::Pbkdf2(Pbkdf2Params {
-                    prf: Pbkdf2Prf::HmacWithSha1,
-                    ..*pbkdf2(10).kdf.pbkdf2().expect("PBKDF2")
-                }),
-                encryption: CIPHER,
-            };
-            for key in [garbage, pem(&sha1, &[0; 16]).into_bytes()] {
-                folder.write("key", &key);
-                let error = folder.error();
-                assert!(matches!(error, TlsError::KeyEncryption { .. }), "{error:?}");
+            folder.write("key", &garbage);
+            let error = folder.error();
+            assert!(matches!(error, TlsError::KeyEncryption { .. }), "{error:?}");
+        }
+
+        #[test]
+        fn unsupported_algorithm_is_named_with_the_command_that_converts_the_key() {
+            let folder = Folder::new("algorithms");
+            let sha1 = pem(&pbkdf2_with(Pbkdf2Prf::HmacWithSha1, 10), &[0; 16]);
+            for (key, algorithm) in [
+                (DES3, "3DES (DES-EDE3-CBC)"),
+                (PBE_SHA1_3DES, "3DES (PBE-SHA1-3DES)"),
+                (&*sha1, "PBKDF2 with SHA-1"),
+            ] {
+                folder.write("key", key.as_bytes());
+                let text = folder.error().to_string();
+                let end = format!(
+                    "key: the key is encrypted with {algorithm}, which is not supported; encrypt \
+                     it with AES by `openssl pkcs8 -topk8 -in KEY -out NEW`"
+                );
+                assert!(text.ends_with(&end), "{text}");
             }
         }
     }

@@ -1,0 +1,6 @@
+//! The link over sessions of the published SDK.
+
+mod cable;
+mod conformance;
+mod link;
+mod sharing;
