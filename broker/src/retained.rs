@@ -80,8 +80,8 @@ impl Retained {
     /// Replaces the retained message of a topic, or removes it if the payload is empty.
     ///
     /// If the message does not fit into `max` bytes, removes the oldest messages of the owner with
-    /// the most bytes, as long as this owner has more than the owner of the new message. Returns the
-    /// number of removed messages, or `None` without a change if the message does not fit.
+    /// the most bytes, as long as this owner has more than the owner of the new message. Returns
+    /// the number of removed messages, or `None` without a change if the message does not fit.
     pub(crate) fn set(
         &mut self,
         memory: &mut Memory,
