@@ -212,7 +212,7 @@ impl SessionLink {
             self.connection = None;
             return Err(error);
         }
-        Ok(self.sent.has_drained().then_some(LinkEvent::Writable))
+        Ok(self.sent.take_drained().then_some(LinkEvent::Writable))
     }
 
     /// Returns a message that arrived before the loss of the connection, and then the loss.
@@ -286,7 +286,7 @@ impl Link for SessionLink {
             self.is_starved = true;
             return Err(transmit);
         }
-        if !self.sent.has_capacity() {
+        if !self.sent.try_admit() {
             return Err(transmit);
         }
         let packet = match transmit {
@@ -319,7 +319,7 @@ impl Link for SessionLink {
             if is_lost {
                 return self.next_late_message(messages).await;
             }
-            let check = self.sent.next_check();
+            let check = self.sent.schedule_check();
             tokio::select! {
                 biased;
                 () = self.changed.notified() => {}
