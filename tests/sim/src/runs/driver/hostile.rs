@@ -23,7 +23,7 @@ use crate::runs::wire::RequestName;
 use crate::runs::{Check, Violation};
 
 /// Maximum bytes that the broker may hold for all clients.
-const MEMORY: usize = 256 << 10;
+const MEMORY: usize = 224 << 10;
 
 /// Maximum bytes that it may hold for one client.
 const SHARE: usize = 48 << 10;
