@@ -323,7 +323,14 @@ impl Port {
                         self.driver
                             .with_broker(|broker, now| broker.displace_pending(now, LOGIN_TIME));
                     }
-                    let _ = timeout(ACCEPT_PAUSE, connections.join_next()).await;
+                    // A listener without connections waits for the whole pause: the file descriptors
+                    // are in use elsewhere.
+                    let ended = async {
+                        if connections.join_next().await.is_none() {
+                            std::future::pending::<()>().await;
+                        }
+                    };
+                    let _ = timeout(ACCEPT_PAUSE, ended).await;
                 }
             }
         }
