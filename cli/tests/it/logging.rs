@@ -156,28 +156,6 @@ fn client_logs_in_while_silent_connections_use_all_file_descriptors() {
     assert!(ended.err.lines().count() < 40, "{}", ended.err);
 }
 
-/// A failed accept must not be repeated without a pause: the file descriptors are those of the other
-/// listener.
-#[test]
-fn listener_that_cannot_accept_its_first_connection_leaves_time_for_clients() {
-    let mut limited = Command::new("sh");
-    limited.args(["-c", "ulimit -n 40; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_statestore")]);
-    let store = Running::start(limited.args(SERVE).args(["--listen", "127.0.0.1:0"]));
-    let line = store.line();
-    let (first, second) = line.split_once(" and ").unwrap_or_else(|| panic!("{line:?}"));
-    let mut one = Raw::connect(port_of(first), "one");
-    let connect = |port| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
-    let silent: Vec<_> = (0..60).map(|_| connect(port_of(first))).collect();
-    assert!(store.complaint().contains("accept failed"));
-    let waiting = connect(port_of(second));
-    for _ in 0..20 {
-        assert_eq!(one.command(&["SET", "k", "v"]), b"+OK\r\n");
-    }
-    drop((silent, waiting));
-    store.signal("-TERM");
-    assert_eq!(store.end().code, Some(0));
-}
-
 #[test]
 fn invalid_filter_is_bad_input() {
     let mut get = statestore();
