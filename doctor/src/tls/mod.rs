@@ -60,12 +60,12 @@ impl TlsProblem {
             ),
             Self::CaAsServer => {
                 "give the broker a certificate with basicConstraints=CA:FALSE, for \
-                                 example one of `statestore certificates DIR`"
+                 example one of `statestore certificates DIR`"
                     .to_owned()
             }
             Self::X509Version1 => {
                 "create the broker's certificate with extensions, with openssl by \
-                                   `openssl x509 -req -extfile FILE`"
+                 `openssl x509 -req -extfile FILE`"
                     .to_owned()
             }
             Self::NameMismatch(_) => format!(

@@ -200,6 +200,19 @@ impl PatternWatch {
     /// deleted. [`PatternEvent::Skipped`] reports the number of the others.
     ///
     /// Then other clients cannot end the stream by creating keys.
+    ///
+    /// ```
+    /// use statestore_tokio::{PatternEvent, StateStore};
+    ///
+    /// async fn print_skipped(store: &StateStore) {
+    ///     let mut rooms = store.watch_pattern("rooms/*").keys_max(100).skip_excess_keys();
+    ///     while let Some(event) = rooms.next().await {
+    ///         if let PatternEvent::Skipped(count) = event {
+    ///             println!("{count} rooms are not watched");
+    ///         }
+    ///     }
+    /// }
+    /// ```
     pub fn skip_excess_keys(mut self) -> Self {
         self.skips_excess = true;
         self
