@@ -23,6 +23,9 @@ pub(super) struct Reconnection {
     /// Time of the first attempt.
     since: Instant,
     was_connected: bool,
+    /// Error of the last attempt before the first connection. An attempt that the time limit cuts
+    /// off does not show a cause.
+    last_error: Option<LinkError>,
     notices: Notices,
 }
 
@@ -33,6 +36,7 @@ impl Reconnection {
             limit,
             since: Instant::now(),
             was_connected: false,
+            last_error: None,
             notices: Notices::default(),
         }
     }
@@ -64,15 +68,41 @@ impl Reconnection {
     /// first connection has passed.
     pub(super) async fn retry(&mut self, error: LinkError) -> Result<(), Failure> {
         if !self.was_connected && error.is_transient() && self.attempt_limit() > FIRST_RETRY {
+            self.last_error = Some(error);
             sleep(FIRST_RETRY).await;
             return Ok(());
         }
         if !error.is_transient() || !self.was_connected {
+            let is_cut_off = error.kind() == LinkErrorKind::TimedOut;
+            let earlier = self.last_error.take().filter(|_| is_cut_off);
+            let error = earlier.unwrap_or(error);
             return Err(Failure::stopped(&Status::Offline { last_error: Some(error) }));
         }
         let text = format_args!("the connection that {} was lost: {error}", self.purpose);
         self.notices.print("lost", text);
         sleep(RETRY).await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn attempt_that_is_cut_off_ends_with_the_cause_of_an_earlier_one() {
+        let mut reconnection = Reconnection::new("reads", Duration::from_secs(10));
+        let silent = LinkError::new(LinkErrorKind::Proxy, "the proxy opened no connection");
+        let failed = reconnection.attempt(async {
+            sleep(Duration::from_secs(6)).await;
+            Err::<(), _>(silent)
+        });
+        let error = failed.await.expect_err("the error of the proxy");
+        reconnection.retry(error).await.expect("another attempt");
+        let hanging = reconnection.attempt(std::future::pending::<Result<(), LinkError>>());
+        let error = hanging.await.expect_err("the time limit");
+        assert_eq!(error.kind(), LinkErrorKind::TimedOut);
+        let failure = reconnection.retry(error).await.expect_err("no time is left").to_string();
+        assert!(failure.contains("the proxy opened no connection; check --proxy"), "{failure}");
     }
 }

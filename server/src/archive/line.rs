@@ -213,7 +213,7 @@ impl Header {
         // Separately, since a later format may have other fields.
         let Format { format, format_version } = decode(line)?;
         if format != FORMAT {
-            let reason = format!("the first line contains \"format\":\"{FORMAT}\"");
+            let reason = format!("the first line must contain \"format\":\"{FORMAT}\"");
             return Err(reason.into());
         }
         if format_version > FORMAT_VERSION {

@@ -65,6 +65,7 @@ impl ClientTlsFiles<'_> {
             | TlsError::EncryptedKey { file }
             | TlsError::TraditionalEncryption { file }
             | TlsError::KeyPassword { file, .. }
+            | TlsError::KeyAlgorithm { file, .. }
             | TlsError::KeyEncryption { file, .. }
             | TlsError::KeyDerivation { file } => Some(&**file),
             TlsError::UnencryptedKey { password, .. } => Some(&**password),
