@@ -48,7 +48,7 @@ where
     K: Borrow<str> + Eq + Hash,
 {
     let removed = map.remove(name);
-    if map.len() < map.capacity() / 8 {
+    if map.len() < map.capacity() / 4 {
         map.shrink_to(2 * map.len());
     }
     removed
@@ -68,7 +68,7 @@ mod tests {
         (0..10_000).for_each(|number| _ = map.insert(name(number), number));
         for number in 10..10_000 {
             assert_eq!(remove(&mut map, &name(number)), Some(number));
-            assert!(map.capacity() <= 16 + 8 * map.len(), "{} of {}", map.len(), map.capacity());
+            assert!(map.capacity() <= 8 + 4 * map.len(), "{} of {}", map.len(), map.capacity());
         }
         assert!((0..10).all(|number| map.get(&*name(number)) == Some(&number)));
     }

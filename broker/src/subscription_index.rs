@@ -17,7 +17,7 @@ const NODE_BYTES: usize = 640;
 
 /// Maximum bytes of a subscription without its filter, and without the nodes of its levels: the
 /// entry of the session, and the entry or the group of the subscribers.
-const SUBSCRIPTION_BYTES: usize = 896;
+const SUBSCRIPTION_BYTES: usize = 1_152;
 
 /// Options of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +144,10 @@ impl SubscriberSet {
         let found = group.find(session);
         if let Ok(at) = found {
             group.members.remove(at);
+            // The capacity of a group counts for its members, so it must not outlive them.
+            if group.members.len() < group.members.capacity() / 4 {
+                group.members.shrink_to(2 * group.members.len());
+            }
         }
         if group.members.is_empty() {
             self.shared.remove(share);

@@ -135,25 +135,33 @@ fn store_without_file_descriptors_reports_it_and_continues() {
     assert!(ended.err.lines().count() < 40, "{}", ended.err);
 }
 
-/// Silent connections that use all file descriptors end before their timeout of ten seconds.
+/// Silent connections that use all file descriptors end before their timeout of ten seconds, also
+/// those of another listener.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "compared with the timeout of silent connections")]
 fn client_logs_in_while_silent_connections_use_all_file_descriptors() {
-    let mut limited = Command::new("sh");
-    limited.args(["-c", "ulimit -n 40; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_statestore")]);
-    let store = Running::start(limited.args(SERVE));
-    let port = port_of(&store.line());
-    let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
-    let silent: Vec<_> = (0..60).map(|_| connect()).collect();
-    let begun = Instant::now();
-    let mut one = Raw::connect(port, "one");
-    assert_eq!(one.command(&["SET", "k", "v"]), b"+OK\r\n");
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    drop(silent);
-    store.signal("-TERM");
-    let ended = store.end();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.err.lines().count() < 40, "{}", ended.err);
+    for is_same_listener in [true, false] {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -n 40; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_statestore")]);
+        let store = Running::start(limited.args(SERVE).args(["--listen", "127.0.0.1:0"]));
+        let line = store.line();
+        let (first, second) = line.split_once(" and ").unwrap_or_else(|| panic!("{line:?}"));
+        let attacked = if is_same_listener { first } else { second };
+        let connect =
+            || TcpStream::connect((Ipv4Addr::LOCALHOST, port_of(attacked))).expect("it listens");
+        let silent: Vec<_> = (0..60).map(|_| connect()).collect();
+        let begun = Instant::now();
+        for number in 0..3 {
+            let mut client = Raw::connect(port_of(first), &format!("client-{number}"));
+            assert_eq!(client.command(&["SET", "k", "v"]), b"+OK\r\n");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+        drop(silent);
+        store.signal("-TERM");
+        let ended = store.end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.err.lines().count() < 60, "{}", ended.err);
+    }
 }
 
 #[test]

@@ -47,6 +47,11 @@ pub(crate) struct BrokerDriver {
     closing_turns: Semaphore,
     /// Permits to keep a socket open after the last packet, until the client has read it.
     lingering: Semaphore,
+    /// The turn of a listener that needs a file descriptor. Listeners wait in order, at most one
+    /// entry for each.
+    pub(crate) accept_turn: tokio::sync::Mutex<()>,
+    /// Notified when the socket of a connection was closed.
+    pub(crate) socket_closed: Notify,
     is_stopped: AtomicBool,
     state: Mutex<State>,
     pub(crate) received: AtomicU64,
@@ -126,6 +131,8 @@ impl BrokerDriver {
             turns: Semaphore::new(1),
             closing_turns: Semaphore::new(CLOSING_MAX),
             lingering: Semaphore::new(LINGERING_MAX),
+            accept_turn: tokio::sync::Mutex::new(()),
+            socket_closed: Notify::new(),
             is_stopped: AtomicBool::new(false),
             state: Mutex::new(state),
             received: AtomicU64::new(0),

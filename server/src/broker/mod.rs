@@ -48,8 +48,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections that wait to be accepted, at most. The operating system may have a smaller limit.
 const BACKLOG: u32 = 4_096;
 
-/// Pause after a failed accept, unless a connection ends before. The next accept needs its file
-/// descriptor.
+/// Pause after a failed accept. Without file descriptors, it ends when a connection has ended.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Time that a client has at least to log in while file descriptors are exhausted.
@@ -289,12 +288,24 @@ impl Port {
     /// Accepts connections until the broker stops, then waits until they have ended.
     async fn accept(self, listener: TcpListener, mut stopped: watch::Receiver<bool>) {
         let mut connections = JoinSet::new();
-        let mut warned: Option<Instant> = None;
+        let mut warnings = AcceptWarnings::default();
         loop {
+            // A listener that waits for a file descriptor comes first.
+            drop(self.driver.accept_turn.lock().await);
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 Some(_) = connections.join_next() => continue,
                 _ = stopped.wait_for(|stopped| *stopped) => break,
+            };
+            let accepted = match accepted {
+                Err(error) if is_out_of_descriptors(&error) => {
+                    warnings.warn(&error);
+                    match self.accept_in_turn(&listener).await {
+                        Some(accepted) => Ok(accepted),
+                        None => continue,
+                    }
+                }
+                accepted => accepted,
             };
             match accepted {
                 Ok((stream, peer)) => {
@@ -313,24 +324,8 @@ impl Port {
                     }
                 }
                 Err(error) => {
-                    if warned.is_none_or(|warned| warned.elapsed() >= WARNING_INTERVAL) {
-                        warned = Some(Instant::now());
-                        warn!(%error, "accept failed");
-                    }
-                    // Otherwise connections without a login would exclude clients until their
-                    // timeout.
-                    if is_out_of_descriptors(&error) {
-                        self.driver
-                            .with_broker(|broker, now| broker.displace_pending(now, LOGIN_TIME));
-                    }
-                    // A listener without connections waits for the whole pause: the file descriptors
-                    // are in use elsewhere.
-                    let ended = async {
-                        if connections.join_next().await.is_none() {
-                            std::future::pending::<()>().await;
-                        }
-                    };
-                    let _ = timeout(ACCEPT_PAUSE, ended).await;
+                    warnings.warn(&error);
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
@@ -344,6 +339,20 @@ impl Port {
     }
 
     /// Serves an accepted connection.
+    /// Accepts a waiting connection after another one has ended, in the turn of this listener. Then
+    /// connections without a login cannot exclude clients until their timeout, and the clients of
+    /// one listener not those of another. Returns `None` if none has ended in time.
+    async fn accept_in_turn(&self, listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
+        let driver = &self.driver;
+        let _turn = driver.accept_turn.lock().await;
+        let mut closed = std::pin::pin!(driver.socket_closed.notified());
+        closed.as_mut().enable();
+        driver.with_broker(|broker, now| broker.displace_pending(now, LOGIN_TIME));
+        let _ = timeout(ACCEPT_PAUSE, closed).await;
+        // Only a connection that waits already, since other listeners wait for their turn.
+        timeout(Duration::ZERO, listener.accept()).await.ok()?.ok()
+    }
+
     async fn serve_accepted(self, id: ConnectionId, stream: TcpStream, peer: SocketAddr) {
         disable_delay(&stream);
         let Some(wakeup) = self.driver.register_connection(id, peer, &self.authenticator) else {
@@ -354,6 +363,7 @@ impl Port {
             None => self.serve_protocol(accepted, stream).await,
             Some(tls) => self.serve_tls(tls, accepted, stream).await,
         }
+        self.driver.socket_closed.notify_waiters();
     }
 
     /// Completes a handshake. Returns `None` if the broker closes the connection before its
@@ -446,6 +456,20 @@ async fn serve_plain(
     match driver.register_connection(id, peer, &authenticator) {
         Some(wakeup) => serve(&driver, id, &wakeup, peer, stream).await,
         None => driver.unregister_connection(id),
+    }
+    driver.socket_closed.notify_waiters();
+}
+
+/// Warnings of one listener, at an interval.
+#[derive(Default)]
+struct AcceptWarnings(Option<Instant>);
+
+impl AcceptWarnings {
+    fn warn(&mut self, error: &io::Error) {
+        if self.0.is_none_or(|last| last.elapsed() >= WARNING_INTERVAL) {
+            self.0 = Some(Instant::now());
+            warn!(%error, "accept failed");
+        }
     }
 }
 
