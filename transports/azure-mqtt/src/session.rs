@@ -81,7 +81,9 @@ impl Connection {
 /// The error of a session that has ended.
 pub(crate) fn ended(source: impl std::error::Error + Send + Sync + 'static) -> LinkError {
     LinkError::new(LinkErrorKind::Lost, "the session of the SDK has ended")
-        .with_advice("`Session::run` has returned the reason; create a new session and a new handle")
+        .with_advice(
+            "`Session::run` has returned the reason; create a new session and a new handle",
+        )
         .with_source(source)
         .permanent()
 }
