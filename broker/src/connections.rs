@@ -28,6 +28,8 @@ fn counted_network(connection: &Connection) -> Option<IpAddr> {
 pub(crate) struct Connections {
     connections: Table<ConnectionId, Connection>,
     pending: PendingConnections,
+    /// Number of accepted connections that are closing.
+    closing_accepted: usize,
     /// Number of accepted connections per network, without loopback.
     accepted_by_network: BTreeMap<IpAddr, usize>,
 }
@@ -68,11 +70,8 @@ impl Connections {
         let accepted = self.connections.len() - self.pending.len();
         if accepted >= limits.connections {
             // Closing connections remain for a moment, but must not be too many.
-            let is_over =
-                |id: ConnectionId, it: &Connection| it.is_closing() || Some(id) == replaced;
-            let closing =
-                self.iter().filter(|(id, it)| !self.pending.contains(*id) && is_over(*id, it));
-            let closing = closing.count();
+            let ends_now = replaced.is_some_and(|replaced| self.is_accepted_open(replaced));
+            let closing = self.closing_accepted + usize::from(ends_now);
             if accepted - closing >= limits.connections || closing > limits.pending_connections {
                 return Err((IncidentKind::Connections, Reason::SERVER_BUSY));
             }
@@ -89,6 +88,11 @@ impl Connections {
         }
     }
 
+    /// Returns whether a connection is accepted and not closing.
+    fn is_accepted_open(&self, id: ConnectionId) -> bool {
+        !self.pending.contains(id) && self.get(id).is_some_and(|it| !it.is_closing())
+    }
+
     /// Adds a pending connection under a new number.
     pub(crate) fn insert(&mut self, number: u64, connection: Connection) -> ConnectionId {
         let network = connection.peer.map(network);
@@ -102,7 +106,9 @@ impl Connections {
         if !self.pending.remove(id) {
             return;
         }
-        if let Some(network) = self.get(id).and_then(counted_network) {
+        let Some(connection) = self.connections.get(id) else { return };
+        self.closing_accepted += usize::from(connection.is_closing());
+        if let Some(network) = counted_network(connection) {
             *self.accepted_by_network.entry(network).or_default() += 1;
         }
     }
@@ -139,8 +145,10 @@ impl Connections {
         reason: Option<Reason>,
         properties: &[Property<'_>],
     ) {
+        let was_open = self.is_accepted_open(id);
         if let Some(connection) = self.connections.get_mut(id) {
             connection.close(memory, reason, properties);
+            self.closing_accepted += usize::from(was_open);
             self.pending.set_stage(id, None);
         }
     }
@@ -149,6 +157,7 @@ impl Connections {
     pub(crate) fn remove(&mut self, memory: &mut Memory, id: ConnectionId) -> bool {
         let was_pending = self.pending.remove(id);
         let Some(mut connection) = self.connections.remove(id) else { return false };
+        self.closing_accepted -= usize::from(!was_pending && connection.is_closing());
         connection.clear(memory);
         if let Some(network) = counted_network(&connection).filter(|_| !was_pending) {
             let count = self.accepted_by_network.get_mut(&network);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use bytes::Bytes;
 use statestore_proto::hlc::{FencingToken, Hlc};
-use statestore_tokio::{Error, Removal};
+use statestore_tokio::{Error, Refusal, Removal, ServiceError};
 
 use crate::args::{Del, Get, Output, Set, VALUE_BYTES_MAX, Vdel};
 use crate::connection;
@@ -129,7 +129,26 @@ fn print_removal(removal: Removal, key: &str, output: Output) -> Result<ExitCode
 }
 
 fn response<T>(result: Result<T, Error>) -> Result<T, Failure> {
-    result.map_err(Failure::request)
+    result.map_err(|error| {
+        let advice = match &error {
+            Error::Refused { error: ServiceError::Known(refusal), .. } => fencing_advice(*refusal),
+            _ => "",
+        };
+        Failure::request(error).map(|text| format!("{text}{advice}"))
+    })
+}
+
+/// Returns what to do about a write that was refused because of a fencing token.
+const fn fencing_advice(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::FencingTokenRequired => {
+            "; the key was written under a lock: give the version of that lock with --fencing-token"
+        }
+        Refusal::FencingTokenLower => {
+            "; a newer holder of the lock has written the key: acquire the lock again"
+        }
+        _ => "",
+    }
 }
 
 fn value(argument: Option<String>, file: Option<&Path>) -> Result<Bytes, Failure> {

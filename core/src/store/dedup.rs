@@ -12,8 +12,10 @@
 //!    after the store was restored, until a request of the client is cached again.
 //! 3. the oldest response of the client whose responses take the most space.
 
+mod queue;
+
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -33,6 +35,7 @@ use crate::limits::StoreLimits;
 use crate::slab::{Slab, Slot};
 use crate::time::Instant;
 use crate::transport::{Correlation, Incoming};
+use queue::Queue;
 
 /// The parts that identify a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,8 +93,11 @@ pub(super) struct Dedup {
     clients: Slab<Client>,
     /// The clients by the hash of their ids. Never iterated.
     by_client_id: HashTable<Slot>,
-    /// The clients in the order in which they lose responses; the last one is first to lose.
+    /// The clients in the order in which they lose responses; the last one is first to lose. Valid
+    /// except for those in `unranked`: most caches are never full and need no order.
     by_rank: BTreeSet<(Rank, Slot)>,
+    /// Clients whose rank may have changed, and former clients; see [`Dedup::rank_clients`].
+    unranked: Vec<Slot>,
     hash: KeyedHash,
     /// True if a later store must recognize the same requests.
     is_durable: bool,
@@ -134,50 +140,6 @@ fn retention_class(retention: Duration) -> usize {
     (bits as usize).min(RETENTION_CLASSES - 1)
 }
 
-/// Entries in the order of their request numbers, the oldest first.
-///
-/// An entry that is removed out of order stays until it is the oldest, or until such entries are
-/// more than half.
-#[derive(Debug, Default)]
-struct Queue {
-    slots: VecDeque<(u64, Slot)>,
-    /// The number of entries that were removed out of order.
-    outdated: usize,
-}
-
-impl Queue {
-    fn oldest(&self) -> Option<Slot> {
-        self.slots.front().map(|(_, slot)| *slot)
-    }
-
-    fn oldest_number(&self) -> Option<u64> {
-        self.slots.front().map(|(number, _)| *number)
-    }
-
-    /// Removes the entry with this number, which `entries` no longer contains.
-    fn remove(&mut self, number: u64, entries: &Slab<Entry>) {
-        if self.slots.front().is_some_and(|(oldest, _)| *oldest == number) {
-            self.slots.pop_front();
-        } else {
-            self.outdated += 1;
-        }
-        let is_current = |(number, slot): &(u64, Slot)| {
-            entries.get(*slot).is_some_and(|entry| entry.number == *number)
-        };
-        while self.outdated > 0 && self.slots.front().is_some_and(|front| !is_current(front)) {
-            self.slots.pop_front();
-            self.outdated -= 1;
-        }
-        if self.outdated > self.slots.len() / 2 {
-            self.slots.retain(is_current);
-            self.outdated = 0;
-        }
-        if self.slots.capacity() > 4 * self.slots.len() + 64 {
-            self.slots.shrink_to(2 * self.slots.len());
-        }
-    }
-}
-
 /// A client with cached responses.
 #[derive(Debug)]
 struct Client {
@@ -189,7 +151,10 @@ struct Client {
     /// True if the client has disconnected, or if the store was restored, and no request of the
     /// client was cached since then.
     is_absent: bool,
-    rank: Rank,
+    /// The rank in [`Dedup::by_rank`], if it is there.
+    rank: Option<Rank>,
+    /// True if it is in [`Dedup::unranked`].
+    is_unranked: bool,
 }
 
 /// The class of a client, the cost of its responses, and the number of the oldest one. The cost of
@@ -244,6 +209,7 @@ impl Dedup {
             clients: Slab::new(),
             by_client_id: HashTable::new(),
             by_rank: BTreeSet::new(),
+            unranked: Vec::new(),
             hash: KeyedHash::new(seed),
             is_durable,
             last_number: 0,
@@ -388,17 +354,18 @@ impl Dedup {
         self.by_request.insert_unique(hash, slot, rehash);
         self.next_deadline = self.next_deadline.min(deadline);
         if let Some(queue) = self.by_retention.get_mut(class) {
-            queue.slots.push_back((number, slot));
+            queue.push(number, slot);
         }
         self.count += 1;
         self.bytes += self.len_at(slot);
         let cost = self.cost(slot);
         self.update_client(client, |client| {
-            client.responses.slots.push_back((number, slot));
+            client.responses.push(number, slot);
             client.cost += cost;
             client.is_absent = is_absent;
         });
         while self.count > self.count_max || self.bytes > self.bytes_max {
+            self.rank_clients();
             let first_to_lose = self.by_rank.last().and_then(|(_, slot)| self.clients.get(*slot));
             let oldest = first_to_lose.and_then(|client| client.responses.oldest());
             let Some(oldest) = oldest else { return };
@@ -517,7 +484,8 @@ impl Dedup {
             responses: Queue::default(),
             cost: 0,
             is_absent,
-            rank: (Class::Present, 0, Reverse(0)),
+            rank: None,
+            is_unranked: false,
         })?;
         let (clients, hash) = (&self.clients, &self.hash);
         let rehash = |slot: &Slot| clients.get(*slot).map_or(0, |other| hash.hash_one(&*other.id));
@@ -525,30 +493,49 @@ impl Dedup {
         Some(slot)
     }
 
-    /// Changes a client and updates its rank. A client without responses is removed.
+    /// Changes a client, whose rank may change. A client without responses is removed.
     fn update_client(&mut self, slot: Slot, change: impl FnOnce(&mut Client)) {
         let Some(client) = self.clients.get_mut(slot) else { return };
         change(client);
-        let (class, cost) = match client.is_absent {
-            _ if client.cost > self.client_cost_max => (Class::AboveShare, client.cost),
-            true => (Class::Absent, 0),
-            false => (Class::Present, client.cost),
-        };
-        let oldest = client.responses.oldest_number();
-        let rank = oldest.map(|number| (class, cost, Reverse(number)));
-        if rank == Some(client.rank) {
-            return;
-        }
-        self.by_rank.remove(&(client.rank, slot));
-        if let Some(rank) = rank {
-            client.rank = rank;
-            self.by_rank.insert((rank, slot));
+        if client.responses.oldest().is_some() {
+            if !core::mem::replace(&mut client.is_unranked, true) {
+                self.unranked.push(slot);
+            }
+            // Former clients would accumulate in a cache that is never full.
+            if self.unranked.len() > 2 * self.by_client_id.len() + 64 {
+                self.rank_clients();
+            }
             return;
         }
         let Some(client) = self.clients.remove(slot) else { return };
+        if let Some(rank) = client.rank {
+            self.by_rank.remove(&(rank, slot));
+        }
         let hash = self.hash.hash_one(&*client.id);
         if let Ok(entry) = self.by_client_id.find_entry(hash, |other| *other == slot) {
             entry.remove();
+        }
+    }
+
+    /// Completes the order of the clients.
+    fn rank_clients(&mut self) {
+        for slot in self.unranked.drain(..) {
+            let Some(client) = self.clients.get_mut(slot) else { continue };
+            client.is_unranked = false;
+            let (class, cost) = match client.is_absent {
+                _ if client.cost > self.client_cost_max => (Class::AboveShare, client.cost),
+                true => (Class::Absent, 0),
+                false => (Class::Present, client.cost),
+            };
+            let Some(oldest) = client.responses.oldest_number() else { continue };
+            let rank = (class, cost, Reverse(oldest));
+            if client.rank == Some(rank) {
+                continue;
+            }
+            if let Some(outdated) = client.rank.replace(rank) {
+                self.by_rank.remove(&(outdated, slot));
+            }
+            self.by_rank.insert((rank, slot));
         }
     }
 

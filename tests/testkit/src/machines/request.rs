@@ -38,6 +38,8 @@ pub struct StoreRequest {
     pub persist: bool,
     /// Value of the property that asks for the incarnation of the store.
     pub incarnation: Option<String>,
+    /// `__chunk`
+    pub chunk: Option<String>,
     /// Maximum Packet Size of the sender in bytes, if it announced one.
     pub packet_bytes_max: Option<usize>,
     /// Message expiry interval in seconds.
@@ -72,6 +74,7 @@ impl StoreRequest {
             deployed: true,
             persist: false,
             incarnation: None,
+            chunk: None,
             packet_bytes_max: None,
             expiry: None,
             arrived: None,
@@ -100,6 +103,7 @@ impl StoreRequest {
             deployed: find(property::PROTOCOL_VERSION).is_some(),
             persist: find(property::PERSIST).is_some(),
             incarnation: find(property::INCARNATION),
+            chunk: find(property::CHUNK),
             packet_bytes_max: None,
             expiry: message.message_expiry,
             arrived: message.arrived,
@@ -133,6 +137,7 @@ impl StoreRequest {
             (property::FENCING_TOKEN, &self.token),
             (property::SOURCE_ID, &self.source),
             (property::INCARNATION, &self.incarnation),
+            (property::CHUNK, &self.chunk),
         ];
         for (name, value) in texts {
             if let Some(value) = value {

@@ -151,6 +151,10 @@ impl ReferenceStore {
             self.count("expired_requests", None, None, 1);
             return handled;
         }
+        if request.chunk.as_deref().is_some_and(is_later_chunk) {
+            self.count("later_chunks", None, None, 1);
+            return handled;
+        }
         let client = client.unwrap_or_default();
         let (payload, version) =
             self.answer(now, request, (&client, &topic), &mut handled.deliveries);
@@ -214,6 +218,7 @@ impl ReferenceStore {
         let command = match &request.correlation {
             None => Err(Refusal::MissingCorrelationData),
             Some(_) if request.qos != Qos::AtLeastOnce => Err(Refusal::NotQos1),
+            Some(_) if request.chunk.is_some() => Err(Refusal::Chunked),
             Some(_) => match Decoded::decode_with(&request.payload, self.word_case) {
                 Ok(Decoded::Scan(scan)) => return self.list(ms, request, scan, error),
                 Ok(Decoded::Command(command)) => Ok(command),
@@ -542,4 +547,10 @@ fn applies(condition: &Condition<&[u8]>, value: &[u8], stored: &[u8]) -> bool {
 
 fn is_spoofed(request: &StoreRequest) -> bool {
     request.verified.is_some() && request.source.is_some() && request.source != request.verified
+}
+
+/// Returns whether a value of the form `{index}:{count}:{bytes}` is that of a later chunk.
+fn is_later_chunk(value: &str) -> bool {
+    let index = value.split(':').next().and_then(|index| index.parse::<u64>().ok());
+    index.is_some_and(|index| index > 0)
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_core::Stream;
 use statestore_proto::client::{IntoBytes, WatchEnd, WatchEvent};
+use statestore_proto::glob::Pattern;
 use statestore_proto::hlc::Version;
 use statestore_proto::message::KeyPreview;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -63,6 +64,8 @@ impl StateStore {
             interval: INTERVAL,
             keys_max: KEYS_MAX,
             skips_excess: false,
+            processed: BTreeMap::new(),
+            deleted: BTreeSet::new(),
             keys: BTreeMap::new(),
             polled: None,
             listing: None,
@@ -135,6 +138,10 @@ pub struct PatternWatch {
     interval: Duration,
     keys_max: usize,
     skips_excess: bool,
+    /// Versions that the application has processed, of keys that no listing has contained yet.
+    processed: BTreeMap<Bytes, Version>,
+    /// Keys of `processed` that the first complete listing lacked, and that were not reported yet.
+    deleted: BTreeSet<Bytes>,
     keys: BTreeMap<Bytes, WatchedKey>,
     /// The key that was polled last, so that a busy key does not delay the others.
     polled: Option<Bytes>,
@@ -218,6 +225,50 @@ impl PatternWatch {
         self
     }
 
+    /// Omits the values that the application has processed: `processed` contains the version of the
+    /// last value of each key. It has the meaning that it has for
+    /// [one key](StateStore::watch_since):
+    ///
+    /// * A key with this version is not reported before [`PatternEvent::Live`].
+    /// * A key with another version, or of which `processed` has none, is reported with its value.
+    /// * A key that matches the pattern and is absent is reported without a value.
+    ///
+    /// Together with a stored copy of the versions, the application processes the present state of
+    /// each key at least once, even if it crashes.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    ///
+    /// use statestore_tokio::{PatternEvent, StateStore, Version};
+    ///
+    /// # fn load() -> BTreeMap<Vec<u8>, Version> { BTreeMap::new() }
+    /// # fn process(_: &[u8], _: Option<&[u8]>) {}
+    /// # fn save(_: &BTreeMap<Vec<u8>, Version>) {}
+    /// async fn follow(store: &StateStore) {
+    ///     let mut versions = load();
+    ///     let mut rooms = store.watch_pattern("rooms/*").since(versions.clone());
+    ///     while let Some(event) = rooms.next().await {
+    ///         if let PatternEvent::Changed { key, value, version } = event {
+    ///             process(&key, value.as_deref());
+    ///             match version.filter(|_| value.is_some()) {
+    ///                 Some(version) => versions.insert(key.to_vec(), version),
+    ///                 None => versions.remove(&*key),
+    ///             };
+    ///             // After a crash before this line, the change is reported again.
+    ///             save(&versions);
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub fn since<K: IntoBytes>(
+        mut self,
+        processed: impl IntoIterator<Item = (K, Version)>,
+    ) -> Self {
+        let processed = processed.into_iter().map(|(key, version)| (key.into_bytes(), version));
+        self.processed = processed.collect();
+        self
+    }
+
     /// Returns the next event; `None` at the end. Cancel safe.
     pub async fn next(&mut self) -> Option<PatternEvent> {
         std::future::poll_fn(|context| self.poll(context)).await
@@ -230,6 +281,9 @@ impl PatternWatch {
         // Polled before the keys, so that frequent changes do not delay the listing.
         if let Err(event) = self.poll_listing(context) {
             return Poll::Ready(Some(event));
+        }
+        if let Some(key) = self.deleted.pop_first() {
+            return Poll::Ready(Some(PatternEvent::Changed { key, value: None, version: None }));
         }
         while let Some(event) = self.poll_keys(context) {
             match event {
@@ -330,6 +384,8 @@ impl PatternWatch {
                     let is_watched = self.keys.contains_key(&key);
                     if self.skips_excess && !is_watched && self.keys.len() >= self.keys_max {
                         listing.skipped += 1;
+                        // It is not deleted. If it is watched later, its value is reported.
+                        self.processed.remove(&key);
                         continue;
                     }
                     listing.found.insert(key.clone());
@@ -341,7 +397,9 @@ impl PatternWatch {
                     }
                     if !is_watched {
                         let (store, watched) = (self.store.clone(), key.clone());
-                        let watch = Box::pin(async move { store.watch(watched).await });
+                        let since = self.processed.remove(&key);
+                        let watch =
+                            Box::pin(async move { store.watch_since(watched, since).await });
                         self.starting = Some(Starting { key, watch });
                     }
                 }
@@ -368,10 +426,21 @@ impl PatternWatch {
         self.keys.retain(|key, watched| {
             listing.found.contains(key) || watched.has_value || !watched.is_live
         });
-        self.is_listed |= !listing.is_outdated;
+        if !listing.is_outdated {
+            self.is_listed = true;
+            self.find_deleted();
+        }
         let pause = if listing.is_outdated { Duration::ZERO } else { self.interval };
         self.sleep_for(pause);
         listing.skipped
+    }
+
+    /// Finds the processed keys that the first complete listing lacks.
+    fn find_deleted(&mut self) {
+        let absent = std::mem::take(&mut self.processed);
+        if let Ok(pattern) = Pattern::new(&self.pattern) {
+            self.deleted.extend(absent.into_keys().filter(|key| pattern.matches(key)));
+        }
     }
 
     fn sleep_for(&mut self, pause: Duration) {

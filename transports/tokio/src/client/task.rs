@@ -125,7 +125,8 @@ impl ClientTask {
         let Some(Waiter { call, span, since, answer }) = self.waiters.remove(&id) else { return };
         self.by_call.remove(&call);
         let took = now.instant.duration_since(since);
-        debug!(parent: &span, outcome = outcome_name(&outcome), elapsed_ms = took.as_millis(), "completed");
+        let (outcome_name, elapsed_ms) = (outcome_name(&outcome), took.as_millis());
+        debug!(parent: &span, outcome = outcome_name, elapsed_ms, "completed");
         let is_reply = matches!(outcome, Outcome::Responded { .. });
         if self.lone == Some(id) && is_reply && self.latency.record(took) {
             warn!("sequential requests take about {} ms: {REMEDY}", took.as_millis());

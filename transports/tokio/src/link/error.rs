@@ -301,7 +301,9 @@ impl fmt::Display for LinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)?;
         if let Some(address) = &self.0.address {
-            write!(f, " (at {address})")?;
+            // The proxy has another address, which is part of the message.
+            let relation = if self.0.kind == LinkErrorKind::Proxy { "for" } else { "at" };
+            write!(f, " ({relation} {address})")?;
         }
         self.0.advice.as_ref().map_or(Ok(()), |advice| write!(f, "; {advice}"))
     }

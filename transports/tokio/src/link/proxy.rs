@@ -56,7 +56,7 @@ impl Proxy {
         url::check_authority(rest)?;
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         if authority.contains(['/', '?', '#']) {
-            return Err(UrlError::Unexpected("path"));
+            return Err(UrlError::Unexpected("path or query"));
         }
         let (user, host) = url::split_credentials(authority);
         if host.contains(',') {
@@ -127,8 +127,8 @@ mod tests {
             ("http://me:sec/ret@proxy", UrlError::Credentials),
             ("http://me:%zzsecret@proxy", UrlError::Encoding),
             ("http://a%3Ab:secret@proxy", UrlError::Unexpected("colon in the user name")),
-            ("http://proxy/path", UrlError::Unexpected("path")),
-            ("http://proxy?query", UrlError::Unexpected("path")),
+            ("http://proxy/path", UrlError::Unexpected("path or query")),
+            ("http://proxy?query", UrlError::Unexpected("path or query")),
         ] {
             let found = Proxy::from_url(url).expect_err(url);
             assert_eq!(found, error, "{url}");

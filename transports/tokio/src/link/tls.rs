@@ -134,9 +134,9 @@ pub enum TlsError {
     /// iterations of PBKDF2 with SHA-256, 1,000,000 with SHA-384 or SHA-512, or 128 MiB of scrypt.
     #[cfg(feature = "encrypted-keys")]
     #[error(
-        "{}: deriving the key exceeds the limit of 2,000,000 iterations of PBKDF2 (1,000,000 with \
-         SHA-384 or SHA-512) or 128 MiB of scrypt; encrypt it with `openssl pkcs8 -topk8 -in KEY \
-         -out NEW`",
+        "{}: the key derivation is outside of the limits: 1 to 2,000,000 iterations of PBKDF2 \
+         (1,000,000 with SHA-384 or SHA-512), or 128 MiB of scrypt; encrypt the key with `openssl \
+         pkcs8 -topk8 -in KEY -out NEW`",
         file.display()
     )]
     KeyDerivation {

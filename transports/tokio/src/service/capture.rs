@@ -2,10 +2,16 @@
 
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::Arc;
+use std::time::Duration;
 
 use statestore_capture::CapturedStore;
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{Semaphore, mpsc};
 use tracing::warn;
+
+/// Pause of a blocking reader when nothing is left. Without it, a busy store would wake the reader
+/// for each part, which takes longer than capturing a request.
+const READER_PAUSE: Duration = Duration::from_millis(5);
 
 /// The sending end of a [capture](statestore_capture); see [`capture`]. Clones capture several
 /// stores, each to its end before the next.
@@ -126,14 +132,23 @@ impl CaptureReader {
         Some(self.lend(part))
     }
 
-    /// As [`recv`](Self::recv), for code that is not async.
+    /// As [`recv`](Self::recv), for code that is not async. Parts of a busy store are returned up
+    /// to 5 ms after they are captured.
     ///
     /// # Panics
     /// If called on a thread of a runtime.
     #[track_caller]
+    #[expect(clippy::disallowed_methods, reason = "the thread of a blocking reader waits anyway")]
     pub fn blocking_recv(&mut self) -> Option<Vec<u8>> {
         self.release();
-        let part = self.parts.blocking_recv()?;
+        let part = match self.parts.try_recv() {
+            Ok(part) => part,
+            Err(TryRecvError::Disconnected) => return None,
+            Err(TryRecvError::Empty) => {
+                std::thread::sleep(READER_PAUSE);
+                self.parts.blocking_recv()?
+            }
+        };
         Some(self.lend(part))
     }
 

@@ -1,5 +1,6 @@
 //! Watches of patterns: limits, costs and gaps.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use statestore_loopback::Hub;
@@ -143,6 +144,51 @@ async fn excess_keys_are_skipped_until_a_watched_key_is_deleted() {
     last.sort();
     assert_eq!(last, ["Skipped(99)", "rooms/!0=hostile"], "the first key of a listing");
     assert_eq!(service.stats().registrations, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn processed_versions_are_omitted_and_deletions_since_are_reported() {
+    let broker = Hub::new();
+    let (_service, store) = both(&broker).await;
+    for key in ["rooms/1", "rooms/2", "rooms/3", "rooms/4", "lamps/1"] {
+        store.set(key, "v").await.expect("set");
+    }
+    let mut processed = BTreeMap::new();
+    for key in ["rooms/1", "rooms/2", "rooms/3", "lamps/1"] {
+        let stored = store.get(key).await.expect("get").expect("a value");
+        processed.insert(key, stored.version.expect("a version"));
+    }
+    store.set("rooms/2", "w").await.expect("set");
+    store.del("rooms/3").await.expect("del");
+    store.del("lamps/1").await.expect("del");
+    let mut watch = store.watch_pattern("rooms/*").since(processed.clone());
+    let mut seen = Vec::new();
+    while seen.last().map(String::as_str) != Some("Live") {
+        seen.push(next_text(&mut watch).await);
+    }
+    seen.sort();
+    assert_eq!(seen, ["Live", "rooms/2=w", "rooms/3 is gone", "rooms/4=v"]);
+    store.set("rooms/1", "w").await.expect("set");
+    assert_eq!(next_text(&mut watch).await, "rooms/1=w", "an omitted key is watched");
+    store.set("rooms/3", "again").await.expect("set");
+    assert_eq!(next_text(&mut watch).await, "rooms/3=again");
+    assert!(is_silent(&mut watch).await);
+    drop(watch);
+
+    // A key that is skipped is not deleted.
+    processed.insert("rooms/4", processed["rooms/1"].clone());
+    processed.remove("rooms/3");
+    let skipping = store.watch_pattern("rooms/*").keys_max(3).skip_excess_keys().since(processed);
+    let mut watch = skipping;
+    let mut seen = Vec::new();
+    while seen.last().map(String::as_str) != Some("Live") {
+        seen.push(next_text(&mut watch).await);
+    }
+    seen.sort();
+    assert_eq!(seen.len(), 5, "three keys have other versions: {seen:?}");
+    assert_eq!(seen[0], "Live");
+    assert_eq!(seen[1], "Skipped(1)");
+    assert!(seen[2..].iter().all(|event| event.starts_with("rooms/") && event.contains('=')));
 }
 
 #[tokio::test(start_paused = true)]

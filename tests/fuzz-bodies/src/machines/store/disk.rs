@@ -24,7 +24,9 @@ pub(super) enum About {
 impl About {
     /// The state that the reply to this request reveals.
     pub(super) fn of(ask: &StoreRequest, case: WordCase) -> Self {
-        if ask.correlation.is_none() || ask.qos != Qos::AtLeastOnce {
+        let is_decoded =
+            ask.correlation.is_some() && ask.qos == Qos::AtLeastOnce && ask.chunk.is_none();
+        if !is_decoded {
             return Self::Nothing;
         }
         match Command::decode_with(&ask.payload, case) {

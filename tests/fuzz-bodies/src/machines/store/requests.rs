@@ -96,7 +96,7 @@ pub(super) fn damaged([_, which, at, with, _]: Args) -> Bytes {
 /// Changes a property of a request other than its payload.
 pub(super) fn spoil(ask: &mut StoreRequest, flaw: u8, now: Now) {
     let earlier = Instant::from_millis(now.instant.as_millis().saturating_sub(900));
-    match flaw % 16 {
+    match flaw % 20 {
         0 => ask.response_topic = None,
         1 => ask.response_topic = Some(REQUEST.into()),
         2 => ask.response_topic = Some(format!("{RESERVED}/x")),
@@ -112,6 +112,10 @@ pub(super) fn spoil(ask: &mut StoreRequest, flaw: u8, now: Now) {
         12 => ask.source = Some("mallory".into()),
         13 => (ask.verified, ask.source) = (None, Some("alice".into())),
         14 => (ask.verified, ask.source) = (None, Some(String::new())),
-        _ => ask.correlation = Some(Vec::new()),
+        15 => ask.correlation = Some(Vec::new()),
+        16 => ask.chunk = Some("0:3:9".into()),
+        17 => ask.chunk = Some("1:3:9".into()),
+        18 => ask.chunk = Some("no position".into()),
+        _ => (ask.chunk, ask.correlation) = (Some("0:3:9".into()), None),
     }
 }
