@@ -249,7 +249,7 @@ impl<P: Encode> Packet<'_, P> {
     /// # Errors
     /// [`Unwritable`], except [`Unwritable::NoRoom`].
     pub fn encoded_len(&self) -> Result<usize, Unwritable> {
-        let body = self.body_len()?;
+        let body = self.lengths()?.body;
         let mut length = Length::default();
         put_varint(&mut length, body)?;
         Ok(1 + length.0 + body)
@@ -271,23 +271,44 @@ impl<P: Encode> Packet<'_, P> {
     /// # Errors
     /// [`Unwritable`], except [`Unwritable::NoRoom`].
     pub fn encode<S: Sink>(&self, sink: &mut S) -> Result<usize, Unwritable> {
-        let body = self.body_len()?;
+        let Lengths { body, properties } = self.lengths()?;
         let mut length = Length::default();
         put_varint(&mut length, body)?;
         sink.put(&[self.first()?]);
         put_varint(sink, body)?;
-        self.put_body(sink)?;
+        self.put_body(properties, sink)?;
         Ok(1 + length.0 + body)
     }
 
-    fn body_len(&self) -> Result<usize, Unwritable> {
+    fn lengths(&self) -> Result<Lengths, Unwritable> {
         // Every error is found here, before the caller writes anything.
         self.first()?;
+        let properties = self.properties().map_or(Ok(0), properties_len)?;
         let mut length = Length::default();
-        self.put_body(&mut length)?;
+        self.put_body(properties, &mut length)?;
         match u32::try_from(length.0) {
-            Ok(len) if len <= VARINT_MAX => Ok(length.0),
+            Ok(len) if len <= VARINT_MAX => Ok(Lengths { body: length.0, properties }),
             _ => Err(Unwritable::TooLong),
+        }
+    }
+
+    /// The properties of the packet, without those of a will.
+    const fn properties(&self) -> Option<&P> {
+        match self {
+            Self::Connect(Connect { properties, .. })
+            | Self::ConnAck(ConnAck { properties, .. })
+            | Self::Publish(Publish { properties, .. })
+            | Self::PubAck(Ack { properties, .. })
+            | Self::PubRec(Ack { properties, .. })
+            | Self::PubRel(Ack { properties, .. })
+            | Self::PubComp(Ack { properties, .. })
+            | Self::Subscribe(Subscribe { properties, .. })
+            | Self::SubAck(Acks { properties, .. })
+            | Self::Unsubscribe(Unsubscribe { properties, .. })
+            | Self::UnsubAck(Acks { properties, .. })
+            | Self::Disconnect(Notice { properties, .. })
+            | Self::Auth(Notice { properties, .. }) => Some(properties),
+            Self::PingReq | Self::PingResp => None,
         }
     }
 
@@ -301,40 +322,41 @@ impl<P: Encode> Packet<'_, P> {
         Ok(Kind::Publish.first() | flags | u8::from(publish.retain))
     }
 
-    fn put_body<S: Sink>(&self, sink: &mut S) -> Result<(), Unwritable> {
+    /// Writes the packet without its fixed header. `len` is the length of its properties.
+    fn put_body<S: Sink>(&self, len: usize, sink: &mut S) -> Result<(), Unwritable> {
         match self {
-            Self::Connect(connect) => connect.put(sink),
+            Self::Connect(connect) => connect.put(len, sink),
             Self::ConnAck(ConnAck { session_present, reason, properties }) => {
                 sink.put(&[u8::from(*session_present), reason.0]);
-                put_properties(properties, sink)
+                put_properties(len, properties, sink)
             }
             Self::Publish(publish) => {
                 put_binary(sink, publish.topic.as_bytes())?;
                 if let Some(id) = publish.id {
                     sink.put(&id.get().to_be_bytes());
                 }
-                put_properties(&publish.properties, sink)?;
+                put_properties(len, &publish.properties, sink)?;
                 sink.put(publish.payload);
                 Ok(())
             }
             Self::PubAck(ack) | Self::PubRec(ack) | Self::PubRel(ack) | Self::PubComp(ack) => {
                 sink.put(&ack.id.get().to_be_bytes());
-                put_reason(ack.reason, &ack.properties, sink)
+                put_reason(ack.reason, len, &ack.properties, sink)
             }
             Self::Subscribe(Subscribe { id, properties, subscriptions }) => {
                 sink.put(&id.get().to_be_bytes());
-                put_properties(properties, sink)?;
+                put_properties(len, properties, sink)?;
                 subscriptions.put(sink)
             }
             Self::Unsubscribe(Unsubscribe { id, properties, filters }) => {
                 sink.put(&id.get().to_be_bytes());
-                put_properties(properties, sink)?;
+                put_properties(len, properties, sink)?;
                 filters.put(sink)
             }
             Self::SubAck(Acks { id, properties, reasons })
             | Self::UnsubAck(Acks { id, properties, reasons }) => {
                 sink.put(&id.get().to_be_bytes());
-                put_properties(properties, sink)?;
+                put_properties(len, properties, sink)?;
                 sink.put(reasons);
                 Ok(())
             }
@@ -343,16 +365,18 @@ impl<P: Encode> Packet<'_, P> {
             // code without it.
             Self::Disconnect(Notice { reason, properties }) if *reason != Reason::SUCCESS => {
                 sink.put(&[reason.0]);
-                put_properties(properties, sink)
+                put_properties(len, properties, sink)
             }
             Self::Disconnect(Notice { reason, properties })
-            | Self::Auth(Notice { reason, properties }) => put_reason(*reason, properties, sink),
+            | Self::Auth(Notice { reason, properties }) => {
+                put_reason(*reason, len, properties, sink)
+            }
         }
     }
 }
 
 impl<P: Encode> Connect<'_, P> {
-    fn put<S: Sink>(&self, sink: &mut S) -> Result<(), Unwritable> {
+    fn put<S: Sink>(&self, len: usize, sink: &mut S) -> Result<(), Unwritable> {
         put_binary(sink, b"MQTT")?;
         let will = self
             .will
@@ -365,10 +389,10 @@ impl<P: Encode> Connect<'_, P> {
             | flag(self.user_name.is_some(), 0x80);
         sink.put(&[LEVEL, flags]);
         sink.put(&self.keep_alive.to_be_bytes());
-        put_properties(&self.properties, sink)?;
+        put_properties(len, &self.properties, sink)?;
         put_binary(sink, self.client_id.as_bytes())?;
         if let Some(will) = &self.will {
-            put_properties(&will.properties, sink)?;
+            put_properties(properties_len(&will.properties)?, &will.properties, sink)?;
             put_binary(sink, will.topic.as_bytes())?;
             put_binary(sink, will.payload)?;
         }
@@ -382,26 +406,39 @@ impl<P: Encode> Connect<'_, P> {
     }
 }
 
-/// Writes the length of the properties and the properties.
-fn put_properties<P: Encode, S: Sink>(properties: &P, sink: &mut S) -> Result<(), Unwritable> {
+/// The length of a packet without its fixed header, and of its properties, in bytes.
+struct Lengths {
+    body: usize,
+    properties: usize,
+}
+
+fn properties_len(properties: &impl Encode) -> Result<usize, Unwritable> {
     let mut length = Length::default();
     properties.put(&mut length)?;
-    put_varint(sink, length.0)?;
-    if sink.skip(length.0) { Ok(()) } else { properties.put(sink) }
+    Ok(length.0)
+}
+
+/// Writes the length of the properties and the properties.
+fn put_properties<P: Encode, S: Sink>(
+    len: usize,
+    properties: &P,
+    sink: &mut S,
+) -> Result<(), Unwritable> {
+    put_varint(sink, len)?;
+    if sink.skip(len) { Ok(()) } else { properties.put(sink) }
 }
 
 /// Writes reason code and properties. Defaults at the end of a packet are omitted: an absent
 /// reason code means success.
 fn put_reason<P: Encode, S: Sink>(
     reason: Reason,
+    len: usize,
     properties: &P,
     sink: &mut S,
 ) -> Result<(), Unwritable> {
-    let mut length = Length::default();
-    properties.put(&mut length)?;
-    if length.0 > 0 {
+    if len > 0 {
         sink.put(&[reason.0]);
-        return put_properties(properties, sink);
+        return put_properties(len, properties, sink);
     }
     if reason != Reason::SUCCESS {
         sink.put(&[reason.0]);

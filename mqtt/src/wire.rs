@@ -243,8 +243,24 @@ pub fn put_binary(sink: &mut impl Sink, bytes: &[u8]) -> Result<(), Unwritable> 
 /// # Errors
 /// [`Unwritable::TooLong`] for more than 65,535 bytes.
 pub fn put_text(sink: &mut impl Sink, text: &dyn fmt::Display) -> Result<(), Unwritable> {
-    let len = u16::try_from(formatted_len(text)).map_err(|_| Unwritable::TooLong)?;
-    sink.put(&len.to_be_bytes());
+    put_text_with_len(sink, formatted_len(text), text)
+}
+
+/// As [`put_text`], for a text whose length in bytes is known: it is formatted once, and not at all
+/// for a sink that counts. With another length, the packet is malformed.
+///
+/// # Errors
+/// [`Unwritable::TooLong`] for more than 65,535 bytes.
+pub fn put_text_with_len(
+    sink: &mut impl Sink,
+    len: usize,
+    text: &dyn fmt::Display,
+) -> Result<(), Unwritable> {
+    let length = u16::try_from(len).map_err(|_| Unwritable::TooLong)?;
+    sink.put(&length.to_be_bytes());
+    if sink.skip(len) {
+        return Ok(());
+    }
     write!(Text(sink), "{text}").map_err(|_| Unwritable::TooLong)
 }
 

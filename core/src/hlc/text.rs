@@ -97,7 +97,7 @@ impl<N: Node> Hlc<N> {
     /// Length of the bare text form in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
-        Decimal::len(self.wall) + 1 + Decimal::len(self.counter) + 1 + self.node.as_str().len()
+        Decimal::len(self.wall) + 1 + Decimal::len(self.counter) + 1 + self.node.as_bytes().len()
     }
 
     /// Writes the bare text form to the start of `out` and returns its length.
@@ -115,13 +115,10 @@ impl<N: Node> Hlc<N> {
     #[cfg(feature = "alloc")]
     #[must_use]
     pub fn encode(&self) -> alloc::string::String {
-        let mut text = alloc::string::String::with_capacity(self.encoded_len());
-        text.push_str(Decimal::new(self.wall).as_str());
-        text.push(':');
-        text.push_str(Decimal::new(self.counter).as_str());
-        text.push(':');
-        text.push_str(self.node.as_str());
-        text
+        let mut text = alloc::vec::Vec::with_capacity(self.encoded_len());
+        self.put(&mut text);
+        // Digits, colons and a node id, which is text.
+        alloc::string::String::from_utf8(text).unwrap_or_default()
     }
 
     fn put(&self, sink: &mut impl Sink) {
@@ -129,12 +126,18 @@ impl<N: Node> Hlc<N> {
         sink.put(b":");
         sink.put(Decimal::new(self.counter).as_bytes());
         sink.put(b":");
-        sink.put(self.node.as_str().as_bytes());
+        sink.put(self.node.as_bytes());
     }
 }
 
 impl<N: Node> fmt::Display for Hlc<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Most node ids fit. One part is checked and written in less time than five.
+        let mut buffer = [0; 64];
+        let written = self.encode_into(&mut buffer).ok().and_then(|len| buffer.get(..len));
+        if let Some(text) = written {
+            return f.write_str(core::str::from_utf8(text).map_err(|_| fmt::Error)?);
+        }
         let (wall, counter) = (Decimal::new(self.wall), Decimal::new(self.counter));
         for part in [wall.as_str(), ":", counter.as_str(), ":", self.node.as_str()] {
             f.write_str(part)?;

@@ -22,7 +22,7 @@ pub struct Incarnation(u64);
 
 impl Incarnation {
     /// Number of digits of the text form.
-    const DIGITS: usize = 16;
+    pub(super) const DIGITS: usize = 16;
 
     /// Creates an incarnation from a random number.
     #[must_use]

@@ -87,6 +87,31 @@ pub enum PropertyValue<'a> {
     Incarnation(Incarnation),
 }
 
+impl PropertyValue<'_> {
+    /// Length of the text in bytes, without formatting it.
+    ///
+    /// ```
+    /// use statestore_proto::hlc::HlcRef;
+    /// use statestore_proto::message::Incarnation;
+    /// use statestore_proto::message::property::PropertyValue;
+    ///
+    /// let timestamp = PropertyValue::Hlc(HlcRef::parse("001696374425000:00007:lamp")?);
+    /// let incarnation = PropertyValue::Incarnation(Incarnation::new(7));
+    /// for value in [timestamp, incarnation, PropertyValue::Text("1.0")] {
+    ///     assert_eq!(value.encoded_len(), value.to_string().len());
+    /// }
+    /// # Ok::<(), statestore_proto::hlc::ParseHlcError>(())
+    /// ```
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Hlc(hlc) => hlc.encoded_len(),
+            Self::Incarnation(_) => Incarnation::DIGITS,
+        }
+    }
+}
+
 impl fmt::Display for PropertyValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -2,7 +2,7 @@
 
 use statestore_mqtt::packet::Publish as Packet;
 use statestore_mqtt::property::{self, Encode, Property, id};
-use statestore_mqtt::wire::{Sink, put_text};
+use statestore_mqtt::wire::{Sink, put_binary, put_text_with_len};
 use statestore_mqtt::{Reason, Unwritable};
 use statestore_proto::transport::{Correlation, Incoming, Publish, Qos, ReasonCode};
 
@@ -23,8 +23,8 @@ impl Encode for PublishProperties<'_> {
         known.put(sink)?;
         self.0.user_properties().try_for_each(|(name, value)| {
             sink.put(&[id::USER]);
-            put_text(sink, &name)?;
-            put_text(sink, &value)
+            put_binary(sink, name.as_bytes())?;
+            put_text_with_len(sink, value.encoded_len(), &value)
         })
     }
 }
