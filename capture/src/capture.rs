@@ -21,6 +21,9 @@ const TOO_LONG: &str = "a frame exceeds the maximum length";
 const TOO_MANY_RESULTS: &str = "a message caused too many calls of the callbacks";
 const UNKNOWN_INPUT: &str = "an input has no form in a capture";
 
+/// Maximum number of bytes that are reserved for the next part.
+const PART_BYTES_MAX: usize = 1 << 16;
+
 pub(crate) struct Capture {
     out: Vec<u8>,
     results: Arc<Results>,
@@ -64,7 +67,12 @@ impl Capture {
     }
 
     pub(crate) fn take(&mut self) -> Vec<u8> {
-        core::mem::take(&mut self.out)
+        if self.out.is_empty() {
+            return Vec::new();
+        }
+        // The next part is probably as long. To grow to that length takes several allocations.
+        let next = Vec::with_capacity(self.out.len().min(PART_BYTES_MAX));
+        core::mem::replace(&mut self.out, next)
     }
 
     pub(crate) const fn has_ended(&self) -> bool {
