@@ -91,13 +91,8 @@ impl Failure {
         }
     }
 
-    /// End of the connection of a command, with the option that fixes it.
-    pub(crate) fn closed(closed: &StoreClosed) -> Self {
-        Self::closed_at(Endpoint::Broker, closed)
-    }
-
     /// End of a connection, with the option that fixes it.
-    fn closed_at(at: Endpoint, closed: &StoreClosed) -> Self {
+    pub(crate) fn closed_at(at: Endpoint, closed: &StoreClosed) -> Self {
         let Some(reason) = &closed.reason else {
             return Self::Unreachable(format!(
                 "the connection was closed; {}",
@@ -184,9 +179,10 @@ impl Failure {
                 "; `statestore policy explain` shows the operator which rule is missing"
             }
             Some(Refusal::QuotaExceeded) => {
-                "; the store is full, this client has used its share, or the key or value is too \
-                 long: delete keys, or ask the operator of the store to raise --max-keys, \
-                 --max-bytes or --client-quota-percent of `statestore serve`"
+                "; the store or its disk is full, this client has used its share, or the key or \
+                 value is too long: delete keys, or ask the operator of the store to raise \
+                 --max-keys, --max-bytes or --client-quota-percent of `statestore serve`, or to \
+                 free disk space"
             }
             _ => "",
         };
@@ -299,7 +295,7 @@ fn check_login(at: Endpoint) -> String {
 fn login_variables(at: Endpoint) -> Option<String> {
     match at {
         Endpoint::Broker => variables("user").or_else(|| variables(TOKEN_FILE)),
-        Endpoint::Source | Endpoint::Target => None,
+        Endpoint::Serve | Endpoint::Source | Endpoint::Target => None,
     }
 }
 

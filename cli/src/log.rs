@@ -2,6 +2,7 @@
 //!
 //! A thread writes them, so other threads neither wait for a slow reader nor fail at a closed one.
 
+use std::env::VarError;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,15 +39,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 
 /// Starts the log with this level, unless `STATESTORE_LOG` sets another one.
 pub(crate) fn start(level: LevelFilter) -> Result<(), Failure> {
-    let filter = EnvFilter::builder()
-        .with_default_directive(level.into())
-        .with_env_var("STATESTORE_LOG")
-        .from_env()
-        .map_err(|error| {
-            Failure::bad_input(format_args!(
-                "STATESTORE_LOG: {error}; use for example info, or statestore_tokio=debug"
-            ))
-        })?;
+    let filter = filter(level, &text_from_env()?)?;
     // Debug and trace are not limited.
     let is_limited = filter.max_level_hint().is_some_and(|level| level <= LevelFilter::INFO);
     let layer = log_fmt::layer()
@@ -56,6 +49,35 @@ pub(crate) fn start(level: LevelFilter) -> Result<(), Failure> {
     let rate_limit = is_limited.then_some(RateLimit);
     let log = tracing_subscriber::registry().with(layer.with_filter(filter.and(rate_limit)));
     log.try_init().map_err(Failure::system)
+}
+
+/// The value of `STATESTORE_LOG`; empty if it is not set.
+#[expect(clippy::disallowed_methods, reason = "the log has no option on the command line")]
+fn text_from_env() -> Result<String, Failure> {
+    match std::env::var("STATESTORE_LOG") {
+        Ok(text) => Ok(text),
+        Err(VarError::NotPresent) => Ok(String::new()),
+        Err(error @ VarError::NotUnicode(_)) => Err(invalid_filter(&error)),
+    }
+}
+
+fn filter(level: LevelFilter, text: &str) -> Result<EnvFilter, Failure> {
+    // A word that is not a level would select the lines of a module of that name only, so a
+    // misspelt level would disable all warnings.
+    let mut directives = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let is_unknown = |part: &&str| !part.contains('=') && part.parse::<LevelFilter>().is_err();
+    if let Some(unknown) = directives.find(is_unknown) {
+        return Err(invalid_filter(&format_args!("{unknown:?} is not a level")));
+    }
+    let builder = EnvFilter::builder().with_default_directive(level.into());
+    builder.parse(text).map_err(|error| invalid_filter(&error))
+}
+
+fn invalid_filter(error: &dyn fmt::Display) -> Failure {
+    Failure::bad_input(format_args!(
+        "STATESTORE_LOG: {error}; use error, warn, info, debug, or for example \
+         statestore_tokio=debug"
+    ))
 }
 
 /// Queues one or more lines for standard error.

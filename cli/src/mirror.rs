@@ -87,7 +87,7 @@ pub(crate) async fn run(args: Mirror) -> Result<ExitCode, Failure> {
 /// Adds the name of the store to an error of it.
 fn named(at: Endpoint, failure: Failure) -> Failure {
     failure.map(|text| match at {
-        Endpoint::Broker | Endpoint::Source => format!("source: {text}"),
+        Endpoint::Broker | Endpoint::Serve | Endpoint::Source => format!("source: {text}"),
         Endpoint::Target => format!("target: {text}"),
     })
 }

@@ -12,15 +12,19 @@ use crate::args::{Origins, Serve};
 use crate::failure::Failure;
 use crate::output::{self, notice};
 use crate::signals::{Received, Signals};
+use crate::sources::Endpoint;
 use crate::supervisor::Supervisor;
 use statestore_doctor::tls;
+
+/// File descriptors for everything but clients: listeners, requests over HTTP, journal, and log.
+const OTHER_DESCRIPTORS: u64 = 64;
 
 pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     if let Some(text) = &args.print {
         output::raw(text.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
-    raise_descriptor_limit();
+    let descriptors = raise_descriptor_limit();
     // Before anything else: until its handler is installed, a signal kills the process.
     let mut signals = Signals::new()?.with_hangup()?;
     let supervisor = Arc::new(Supervisor::from_env());
@@ -28,6 +32,15 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     let watchdog = Arc::clone(&supervisor);
     tokio::spawn(async move { watchdog.run_watchdog().await });
     let Serve { config, origins, .. } = args;
+    let connections = u64::from(config.broker_limits.max_connections);
+    if let Some(limit) = descriptors.filter(|_| config.broker.broker.is_empty())
+        && limit < connections.saturating_add(OTHER_DESCRIPTORS)
+    {
+        notice(format_args!(
+            "the limit of open files is {limit}, too low for {connections} connections: raise it \
+             (`ulimit -n`, or LimitNOFILE of systemd), or lower max-connections"
+        ));
+    }
     let is_encrypted = config.broker.broker.first().is_some_and(|url| url.starts_with("mqtts"));
     // An invalid URL is reported when the server starts.
     let proxy = config.broker.proxy.as_ref().and_then(|url| Proxy::from_url(url.expose()).ok());
@@ -64,11 +77,14 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
 }
 
 /// Raises the limit of open files to its maximum. Shells often set 1,024, which is less than the
-/// connections that a server accepts.
-pub(crate) fn raise_descriptor_limit() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+/// connections that a server accepts. Returns the limit, if there is one.
+pub(crate) fn raise_descriptor_limit() -> Option<u64> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     // Without it, the server accepts fewer connections and logs that.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        Ok(()) => maximum,
+        Err(_) => current,
+    }
 }
 
 /// Prints an event, and notifies the supervisor.
@@ -140,7 +156,7 @@ pub(crate) fn failure(error: &ServerError, origins: &Origins) -> Failure {
             Failure::ended(closed)
         }
         ServerError::Load(closed) | ServerError::Disconnected(closed, false) => {
-            Failure::closed(closed)
+            Failure::closed_at(Endpoint::Serve, closed)
         }
         error if error.is_address_unavailable() => Failure::Unreachable(error.to_string()),
         error => Failure::bad_input(error),

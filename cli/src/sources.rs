@@ -24,6 +24,8 @@ pub(crate) enum Endpoint {
     /// The only connection of a command.
     #[default]
     Broker,
+    /// The connection of `serve` to an external broker.
+    Serve,
     /// The source of `mirror`.
     Source,
     /// The target of `mirror`.
@@ -38,7 +40,7 @@ impl Endpoint {
             (Self::Broker, _) => setting_name(option),
             (Self::Source, "broker") => "FROM".to_owned(),
             (Self::Target, "broker") => "TO".to_owned(),
-            (Self::Source, _) => format!("--{option}"),
+            (Self::Serve | Self::Source, _) => format!("--{option}"),
             (Self::Target, _) => format!("--to-{option}"),
         }
     }
@@ -47,6 +49,7 @@ impl Endpoint {
     pub(crate) const fn password_variable(self) -> &'static str {
         match self {
             Self::Broker | Self::Source => "STATESTORE_PASSWORD",
+            Self::Serve => "STATESTORE_SERVE_PASSWORD",
             Self::Target => "STATESTORE_TO_PASSWORD",
         }
     }
@@ -55,7 +58,7 @@ impl Endpoint {
     pub(crate) fn tls_names(self) -> SettingNames {
         match self {
             // A notice about variables follows this advice.
-            Self::Broker => SettingNames::default(),
+            Self::Broker | Self::Serve => SettingNames::default(),
             Self::Source | Self::Target => SettingNames {
                 broker: self.name("broker"),
                 tls_ca: self.name("tls-ca"),

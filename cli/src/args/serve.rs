@@ -35,7 +35,8 @@ pub(crate) const ABOUT: &str = "Run a state store with an embedded or an externa
 
 const AFTER_HELP: &str = "\
 An option replaces its variable, STATESTORE_SERVE_NAME, which replaces the setting in the file.
-SIGTERM and SIGINT stop the server. SIGHUP reloads users, certificates, keys and policies.
+SIGTERM and SIGINT stop the server. SIGHUP reloads users, certificates, public keys of
+service accounts, and policies.
 STATESTORE_LOG=error, info or debug changes the log on standard error.";
 
 /// Arguments of `serve`.

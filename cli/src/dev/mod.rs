@@ -180,7 +180,7 @@ async fn until_ended(
         }
     };
     // The command keeps the limit of the caller.
-    serve::raise_descriptor_limit();
+    let _ = serve::raise_descriptor_limit();
     let mut checks = interval(CHECK.min(args.logins.token_lifetime / 8));
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

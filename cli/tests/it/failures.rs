@@ -92,12 +92,15 @@ fn broker_that_requires_a_password_is_reported() {
     let lines = "allow_anonymous false\npassword_file /dev/null";
     let Some(broker) = Mosquitto::start_with(&test_name(), lines) else { return };
     let url = format!("mqtt://127.0.0.1:{}", broker.port());
-    for line in ["get k", "watch k", "serve"] {
+    for (line, password) in [
+        ("get k", "STATESTORE_PASSWORD"),
+        ("watch k", "STATESTORE_PASSWORD"),
+        ("serve", "STATESTORE_SERVE_PASSWORD"),
+    ] {
         for login in [&[][..], &["--user", "u", "--password", "wrong"]] {
             let mut command = statestore();
             command.args(line.split(' ')).args(["--broker", &url]).args(login);
-            run(&mut command)
-                .fails(2, &["refused the connection", "--user", "STATESTORE_PASSWORD"]);
+            run(&mut command).fails(2, &["refused the connection", "--user", password]);
         }
     }
 }

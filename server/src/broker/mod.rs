@@ -468,7 +468,15 @@ impl AcceptWarnings {
     fn warn(&mut self, error: &io::Error) {
         if self.0.is_none_or(|last| last.elapsed() >= WARNING_INTERVAL) {
             self.0 = Some(Instant::now());
-            warn!(%error, "accept failed");
+            if is_out_of_descriptors(error) {
+                warn!(
+                    %error,
+                    "accept failed: raise the limit of open files (`ulimit -n`, LimitNOFILE), or \
+                     lower max-connections"
+                );
+            } else {
+                warn!(%error, "accept failed");
+            }
         }
     }
 }

@@ -162,6 +162,8 @@ impl Config {
             ("max-client-memory", broker_limits.max_client_memory, 64 << 10),
             ("rate-limit", broker_limits.rate_limit.map_or(1, u64::from), 1),
             ("client-quota-percent", u64::from(limits.client_quota_percent), 1),
+            ("max-keys", limits.max_keys as u64, 1),
+            ("max-bytes", limits.max_bytes as u64, 1),
         ] {
             if value < least {
                 return Err(ConfigError::setting(key, format!("it must be at least {least}")));
