@@ -166,7 +166,8 @@ pub trait Machine {
     #[must_use]
     fn is_ready(&self) -> bool;
 
-    /// Returns whether the machine can receive a message; if not, leave it with the broker.
+    /// Returns whether the machine can receive a message. If not, hold messages in the driver, and
+    /// go on reading.
     #[must_use]
     fn can_receive(&self) -> bool;
 }

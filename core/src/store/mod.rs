@@ -410,7 +410,7 @@ impl Store {
     }
 
     /// Returns whether the output queue has capacity for everything that one more request can
-    /// cause. If not, do not take the next message from the broker.
+    /// cause. If not, hold messages in the driver, and go on reading.
     #[must_use]
     pub fn can_receive(&self) -> bool {
         self.has_capacity_for(self.config.limits.burst())

@@ -50,8 +50,9 @@ pub struct Incoming<'a> {
     /// Owner for whom the keys, bytes and registrations of a verified sender count, such as its
     /// user. By default, they count for its client id.
     pub owner: Option<&'a str>,
-    /// Maximum Packet Size of the sender in bytes, if the transport knows it: a larger response to
-    /// a GET or SCAN could not be delivered.
+    /// Bytes of the largest packet that reaches the sender, if the transport knows it: a larger
+    /// response to a GET or SCAN could not be delivered. It is the Maximum Packet Size of the
+    /// sender in a broker with a store, and that of the broker if the store is its client.
     pub packet_bytes_max: Option<usize>,
     /// Returned in [`Transmit::Acknowledge`](super::Transmit::Acknowledge) when the message may be
     /// acknowledged.

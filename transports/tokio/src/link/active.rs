@@ -45,12 +45,13 @@ pub(super) struct Active<C: Connection> {
 }
 
 /// A message of a [`ManagedLink`](super::ManagedLink): the message of the library, with its
-/// delivery and time of arrival.
+/// delivery, its time of arrival, and the maximum packet size of the broker.
 #[derive(Clone, Debug)]
 pub struct Received<M> {
     pub(super) message: M,
     pub(super) delivery: Option<Delivery>,
     pub(super) at: Instant,
+    pub(super) packet_bytes_max: usize,
 }
 
 impl<M> Received<M> {
@@ -65,6 +66,8 @@ impl<M: AsIncoming> AsIncoming for Received<M> {
     fn as_incoming(&self) -> Option<Incoming<'_>> {
         let mut incoming = self.message.as_incoming()?;
         incoming.delivery = self.delivery;
+        // A larger response would not be sent, and the requester would wait in vain.
+        incoming.packet_bytes_max = Some(self.packet_bytes_max);
         Some(incoming)
     }
 
@@ -144,11 +147,15 @@ impl<C: Connection> Active<C> {
             Ticket::Publish(Some(token)) => Some(LinkEvent::Published(token, reason)),
             Ticket::Subscribe(Some(token)) => Some(LinkEvent::Subscribed(token, reason)),
             Ticket::Publish(None) if reason.is_error() => {
-                warn!(
-                    %reason,
-                    "response rejected by the broker: allow this client to publish to response \
-                     topics"
-                );
+                if reason == ReasonCode::PACKET_TOO_LARGE {
+                    warn!(%reason, "response not sent: it exceeds the packet size of the broker");
+                } else {
+                    warn!(
+                        %reason,
+                        "response rejected by the broker: allow this client to publish to response \
+                         topics"
+                    );
+                }
                 None
             }
             Ticket::Publish(None) | Ticket::Subscribe(None) | Ticket::Other => None,

@@ -290,7 +290,11 @@ impl<C: Connector> ManagedLink<C> {
             active.acknowledge(delivery);
         }
         match content {
-            Some(Content::Message) => Some(LinkEvent::Message(Received { message, delivery, at })),
+            Some(Content::Message) => {
+                let packet_bytes_max = active.packet_bytes_max;
+                let received = Received { message, delivery, at, packet_bytes_max };
+                Some(LinkEvent::Message(received))
+            }
             Some(Content::Gone(client_id)) => client_id.map(LinkEvent::ClientGone),
             // Claims matter only while connecting.
             Some(Content::Claim) => None,

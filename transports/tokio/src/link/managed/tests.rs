@@ -295,6 +295,18 @@ async fn invalid_and_too_long_filters_are_refused_by_the_link() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn message_has_the_maximum_packet_size_of_the_broker() {
+    let negotiated = Negotiated { maximum_packet_size: Some(3_000), ..Negotiated::default() };
+    let (script, events) = opens_with(negotiated, usize::MAX);
+    let (fake, _log) = fake([script]);
+    let mut link = ManagedLink::for_store_with(options(), fake).without_claim();
+    link.connect().await.expect("a connection");
+    events.send(message("t", "", Some(1), false)).await.expect("capacity");
+    let Ok(LinkEvent::Message(message)) = link.next_event(true).await else { panic!("a message") };
+    assert_eq!(message.as_incoming().expect("readable").packet_bytes_max, Some(3_000));
+}
+
+#[tokio::test(start_paused = true)]
 async fn full_queue_returns_the_packet_and_reports_capacity() {
     let (script, events) = opens_with(Negotiated::default(), 1);
     let (fake, log) = fake([script]);
