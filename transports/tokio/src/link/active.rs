@@ -66,7 +66,7 @@ impl<M: AsIncoming> AsIncoming for Received<M> {
     fn as_incoming(&self) -> Option<Incoming<'_>> {
         let mut incoming = self.message.as_incoming()?;
         incoming.delivery = self.delivery;
-        // A larger response would not be sent, and the requester would wait in vain.
+        // A larger response would not be sent, and the requester would get nothing.
         incoming.packet_bytes_max = Some(self.packet_bytes_max);
         Some(incoming)
     }
