@@ -249,6 +249,16 @@ pub fn put_text(sink: &mut impl Sink, text: &dyn fmt::Display) -> Result<(), Unw
 /// As [`put_text`], for a text whose length in bytes is known: it is formatted once, and not at all
 /// for a sink that counts. With another length, the packet is malformed.
 ///
+/// ```
+/// use statestore_mqtt::wire::{Fixed, Length, put_text_with_len};
+///
+/// let (mut written, mut length) = ([0; 4], Length::default());
+/// put_text_with_len(&mut Fixed::new(&mut written), 2, &21)?;
+/// put_text_with_len(&mut length, 2, &21)?;
+/// assert_eq!((&written, length.0), (b"\0\x0221", 4));
+/// # Ok::<(), statestore_mqtt::Unwritable>(())
+/// ```
+///
 /// # Errors
 /// [`Unwritable::TooLong`] for more than 65,535 bytes.
 pub fn put_text_with_len(

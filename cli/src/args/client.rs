@@ -54,7 +54,7 @@ pub(crate) struct Set {
     /// Persistence is per write: a later SET without --persist makes the key volatile again.
     #[arg(long)]
     pub(crate) persist: bool,
-    /// Fencing token: that of `statestore lock`, or a version
+    /// Fencing token of a lock; `lock` passes it to its command
     #[arg(long, value_name = "VERSION")]
     pub(crate) fencing_token: Option<String>,
     #[command(flatten)]
@@ -67,7 +67,7 @@ If the key is absent, the exit code is 1. At a terminal, `absent` is printed on 
 pub(crate) struct Del {
     /// Key
     pub(crate) key: String,
-    /// Fencing token: that of `statestore lock`, or a version
+    /// Fencing token of a lock; `lock` passes it to its command
     #[arg(long, value_name = "VERSION")]
     pub(crate) fencing_token: Option<String>,
     #[command(flatten)]
@@ -91,7 +91,7 @@ pub(crate) struct Vdel {
     /// Read the value from this file, or from standard input with -
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
-    /// Fencing token: that of `statestore lock`, or a version
+    /// Fencing token of a lock; `lock` passes it to its command
     #[arg(long, value_name = "VERSION")]
     pub(crate) fencing_token: Option<String>,
     #[command(flatten)]

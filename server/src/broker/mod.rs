@@ -338,7 +338,6 @@ impl Port {
         self.tls.is_none() && matches!(self.protocol, Protocol::Mqtt)
     }
 
-    /// Serves an accepted connection.
     /// Accepts a waiting connection after another one has ended, in the turn of this listener. Then
     /// connections without a login cannot exclude clients until their timeout, and the clients of
     /// one listener not those of another. Returns `None` if none has ended in time.
@@ -353,6 +352,7 @@ impl Port {
         timeout(Duration::ZERO, listener.accept()).await.ok()?.ok()
     }
 
+    /// Serves an accepted connection.
     async fn serve_accepted(self, id: ConnectionId, stream: TcpStream, peer: SocketAddr) {
         disable_delay(&stream);
         let Some(wakeup) = self.driver.register_connection(id, peer, &self.authenticator) else {

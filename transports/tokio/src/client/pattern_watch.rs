@@ -234,7 +234,8 @@ impl PatternWatch {
     /// * A key that matches the pattern and is absent is reported without a value.
     ///
     /// Together with a stored copy of the versions, the application processes the present state of
-    /// each key at least once, even if it crashes.
+    /// each key at least once, even if it crashes. The stream holds the versions until its first
+    /// complete listing.
     ///
     /// ```
     /// use std::collections::BTreeMap;
