@@ -204,17 +204,10 @@ impl<'a> NotificationTopic<'a> {
     }
 }
 
-impl NotificationTopic<'_> {
-    /// Writes the topic without the cost of a formatter.
-    pub(crate) fn write_to(&self, to: &mut impl fmt::Write) -> fmt::Result {
-        write_notify(to, self.client_id)?;
-        write_base16(to, self.key)
-    }
-}
-
 impl fmt::Display for NotificationTopic<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write_to(f)
+        write_notification_head(f, self.client_id)?;
+        write_notification_tail(f, self.key)
     }
 }
 
@@ -262,7 +255,8 @@ impl<'a> NotificationFilter<'a> {
 
 impl fmt::Display for NotificationFilter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_notify(f, self.client_id)?;
+        write_notification_head(f, self.client_id)?;
+        f.write_str(NOTIFY)?;
         f.write_str("+")
     }
 }
@@ -358,12 +352,26 @@ impl fmt::Debug for ParsedNotificationTopic<'_> {
     }
 }
 
-/// Writes a notification topic up to its key.
-fn write_notify(to: &mut impl fmt::Write, client_id: &str) -> fmt::Result {
+/// Writes the first part of a notification topic, which depends on the client.
+pub(crate) fn write_notification_head(to: &mut impl fmt::Write, client_id: &str) -> fmt::Result {
     to.write_str(RESERVED)?;
     to.write_str("/")?;
-    write_base16(to, client_id.as_bytes())?;
-    to.write_str(NOTIFY)
+    write_base16(to, client_id.as_bytes())
+}
+
+/// Writes the second part of a notification topic, which depends on the key.
+fn write_notification_tail(to: &mut impl fmt::Write, key: &[u8]) -> fmt::Result {
+    to.write_str(NOTIFY)?;
+    write_base16(to, key)
+}
+
+/// The second part of a notification topic.
+#[cfg(feature = "alloc")]
+pub(crate) fn notification_tail(key: &[u8]) -> alloc::string::String {
+    let mut tail = alloc::string::String::with_capacity(NOTIFY.len() + 2 * key.len());
+    // Writing to a string cannot fail.
+    let _ = write_notification_tail(&mut tail, key);
+    tail
 }
 
 /// Writes upper-case Base16, in chunks that fit in a small buffer on the stack.

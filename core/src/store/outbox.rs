@@ -7,11 +7,13 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
+use super::fan_outs::FanOuts;
 use super::persist::{Batch, BatchId, Record};
-use super::shared_payloads::{SharedPayload, SharedPayloads};
 use super::unacknowledged::{PendingNotification, Unacknowledged};
 use super::unpersisted::UnpersistedKeys;
+use crate::hlc::Hlc;
 use crate::limits::StoreLimits;
+use crate::slab::{Slab, Slot};
 use crate::topic;
 use crate::transport::{PublishToken, SubscribeToken, Transmit};
 
@@ -32,8 +34,10 @@ pub(super) struct Outbox {
     subscribe: Option<SubscribeToken>,
     /// Packets that can be sent.
     ready: VecDeque<Packet>,
+    /// The queued packets except notifications.
+    transmits: Slab<Transmit>,
     unacknowledged: Unacknowledged,
-    payloads: SharedPayloads,
+    fan_outs: FanOuts,
     /// Packets that wait for a unit, ordered by unit.
     held: VecDeque<Held>,
     held_count: usize,
@@ -62,9 +66,11 @@ struct Held {
     packets: Vec<Packet>,
 }
 
+/// Small, since it moves from queue to queue.
 #[derive(Debug)]
 enum Packet {
-    Ready(Transmit),
+    /// The place in `transmits`.
+    Ready(Slot),
     /// Its topic, which is twice as long as its key, is written when it is sent.
     Notification(PendingNotification),
 }
@@ -85,8 +91,9 @@ impl Outbox {
         Self {
             subscribe: None,
             ready: VecDeque::new(),
+            transmits: Slab::new(),
             unacknowledged: Unacknowledged::new(limits.outgoing_max, limits.outgoing_bytes_max),
-            payloads: SharedPayloads::new(),
+            fan_outs: FanOuts::new(),
             held: VecDeque::new(),
             held_count: 0,
             records: VecDeque::new(),
@@ -108,7 +115,7 @@ impl Outbox {
 
     /// Bytes of payloads, topics, keys and values in queued packets and in records not handed out.
     pub(super) const fn bytes(&self) -> usize {
-        self.bytes + self.payloads.queued_bytes() + self.record_bytes
+        self.bytes + self.fan_outs.queued_bytes() + self.record_bytes
     }
 
     /// Queues the SUBSCRIBE of a connection. It replaces one that was not sent.
@@ -117,35 +124,42 @@ impl Outbox {
     }
 
     pub(super) fn push(&mut self, depends_on: DependsOn<'_>, transmit: Transmit) {
-        self.bytes += queued_bytes(&transmit);
-        self.enqueue(depends_on, Packet::Ready(transmit));
+        let bytes = queued_bytes(&transmit);
+        let unit = self.unit_for(depends_on);
+        // `None` with 2^32 queued packets, which the limit of the queue excludes.
+        if let Some(slot) = self.transmits.insert(transmit) {
+            self.bytes += bytes;
+            self.enqueue(unit, Packet::Ready(slot));
+        }
     }
 
-    /// The payload for the notifications of one fan-out. At least one of them must be queued.
-    pub(super) fn share(&mut self, payload: Bytes, key: &[u8]) -> SharedPayload {
-        self.payloads.insert(payload, key)
+    /// Adds the contents of the notifications of a change. At least one of them must be queued.
+    pub(super) fn fan_out(&mut self, payload: Bytes, version: Hlc, key: &[u8]) -> Option<Slot> {
+        self.fan_outs.insert(payload, version, key)
     }
 
-    /// Queues a notification about a key.
-    pub(super) fn notify(&mut self, key: &[u8], notification: PendingNotification) {
-        self.payloads.add_queued(&notification.payload);
-        self.enqueue(DependsOn::Key(key), Packet::Notification(notification));
+    /// Queues a notification until `unit`, the result of [`unit_for`](Self::unit_for) its key, is
+    /// persisted.
+    pub(super) fn notify(&mut self, unit: Option<u64>, notification: PendingNotification) {
+        self.fan_outs.add_queued(notification.fan_out);
+        self.enqueue(unit, Packet::Notification(notification));
     }
 
     /// Queues the unacknowledged notifications again, before all other packets.
     pub(super) fn requeue_unacknowledged(&mut self) {
         for notification in self.unacknowledged.drain_newest_first() {
-            self.payloads.requeue(&notification.payload);
+            self.fan_outs.requeue(notification.fan_out);
             self.ready.push_front(Packet::Notification(notification));
         }
     }
 
     /// Removes a notification that has its PUBACK.
     pub(super) fn acknowledge(&mut self, token: PublishToken) {
-        self.unacknowledged.acknowledge(&mut self.payloads, token);
+        self.unacknowledged.acknowledge(&mut self.fan_outs, token);
     }
 
-    fn enqueue(&mut self, depends_on: DependsOn<'_>, packet: Packet) {
+    /// The unit that a packet waits for; `None` if it can be sent.
+    pub(super) fn unit_for(&mut self, depends_on: DependsOn<'_>) -> Option<u64> {
         let unit = match depends_on {
             DependsOn::Nothing => None,
             DependsOn::Key(key) => self.unpersisted.unit_of(key),
@@ -158,7 +172,11 @@ impl Outbox {
             }
             _ => None,
         };
-        let Some(unit) = unit.max(barrier) else { return self.ready.push_back(packet) };
+        unit.max(barrier)
+    }
+
+    fn enqueue(&mut self, unit: Option<u64>, packet: Packet) {
+        let Some(unit) = unit else { return self.ready.push_back(packet) };
         self.held_count += 1;
         // Nearly always the last one.
         let at = self.held.partition_point(|held| held.unit < unit);
@@ -175,17 +193,20 @@ impl Outbox {
         }
         loop {
             match self.ready.pop_front()? {
-                Packet::Ready(transmit) => {
+                Packet::Ready(slot) => {
+                    let transmit = self.transmits.remove(slot)?;
                     self.bytes -= queued_bytes(&transmit);
                     return Some(transmit);
                 }
                 Packet::Notification(notification) if notification.registration.is_silenced() => {
-                    self.payloads.remove_queued(&notification.payload);
+                    self.fan_outs.remove_queued(notification.fan_out);
                 }
                 Packet::Notification(notification) => {
-                    let publish = notification.to_publish(&mut self.topic);
-                    self.unacknowledged.push(&mut self.payloads, notification);
-                    return Some(Transmit::Publish(publish));
+                    let publish = notification.to_publish(&self.fan_outs, &mut self.topic);
+                    self.unacknowledged.push(&mut self.fan_outs, notification);
+                    if let Some(publish) = publish {
+                        return Some(Transmit::Publish(publish));
+                    }
                 }
             }
         }

@@ -9,14 +9,12 @@ use alloc::vec::Vec;
 use core::ops::Bound;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::Bytes;
-
 use super::Record;
+use super::fan_outs::FanOut;
 use super::usage::{Owner, Usage, UsageTable};
-use crate::hlc::Hlc;
 use crate::message::{Dialect, Incarnation};
 use crate::time::Instant;
-use crate::topic::NotificationTopic;
+use crate::topic;
 use crate::transport::{Publish, PublishToken, Purpose};
 use eviction::Evicted;
 
@@ -60,15 +58,14 @@ pub(super) struct NewRegistration<'a> {
 impl Registration {
     /// The PUBLISH of a notification. Its token is the number of the registration. `topic` is a
     /// buffer for the text of the topic.
-    pub(super) fn notification(&self, topic: &mut String, payload: Bytes, version: Hlc) -> Publish {
+    pub(super) fn notification(&self, topic: &mut String, fan_out: &FanOut) -> Publish {
         topic.clear();
-        if let Ok(name) = NotificationTopic::new(&self.client_id, &self.key) {
-            // Writing to a string cannot fail.
-            let _ = name.write_to(topic);
-        }
+        // Writing to a string cannot fail.
+        let _ = topic::write_notification_head(topic, &self.client_id);
+        topic.push_str(&fan_out.topic_tail);
         Publish {
             topic: topic.as_str().into(),
-            payload,
+            payload: fan_out.payload.clone(),
             response_topic: None,
             correlation_data: None,
             content_type: None,
@@ -78,7 +75,7 @@ impl Registration {
                 client_id: Arc::clone(&self.client_id),
                 incarnation: self.incarnation,
             },
-            timestamp: Some(version),
+            timestamp: Some(fan_out.version.clone()),
             answers: None,
         }
     }

@@ -4,23 +4,22 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::sync::Arc;
 
+use super::fan_outs::FanOuts;
 use super::registrations::Registration;
-use super::shared_payloads::{SharedPayload, SharedPayloads};
-use crate::hlc::Hlc;
+use crate::slab::Slot;
 use crate::transport::{Publish, PublishToken};
 
 /// A notification that may have to be sent, or sent again.
 #[derive(Debug)]
 pub(super) struct PendingNotification {
     pub(super) registration: Arc<Registration>,
-    pub(super) payload: SharedPayload,
-    pub(super) version: Hlc,
+    pub(super) fan_out: Slot,
 }
 
 impl PendingNotification {
-    /// `topic` is a buffer.
-    pub(super) fn to_publish(&self, topic: &mut String) -> Publish {
-        self.registration.notification(topic, self.payload.bytes.clone(), self.version.clone())
+    /// `topic` is a buffer. `None` if its fan-out does not exist, which cannot happen.
+    pub(super) fn to_publish(&self, fan_outs: &FanOuts, topic: &mut String) -> Option<Publish> {
+        Some(self.registration.notification(topic, fan_outs.get(self.fan_out)?))
     }
 }
 
@@ -41,21 +40,21 @@ impl Unacknowledged {
     }
 
     /// Adds a notification that was queued.
-    pub(super) fn push(&mut self, payloads: &mut SharedPayloads, sent: PendingNotification) {
-        payloads.mark_sent(&sent.payload);
+    pub(super) fn push(&mut self, fan_outs: &mut FanOuts, sent: PendingNotification) {
+        fan_outs.mark_sent(sent.fan_out);
         self.sent.push_back(sent);
-        while self.sent.len() > self.count_max || payloads.sent_bytes() > self.bytes_max {
+        while self.sent.len() > self.count_max || fan_outs.sent_bytes() > self.bytes_max {
             let Some(oldest) = self.sent.pop_front() else { return };
-            payloads.remove_sent(&oldest.payload);
+            fan_outs.remove_sent(oldest.fan_out);
         }
     }
 
     /// Removes the oldest notification of a registration, which has its PUBACK. Brokers acknowledge
     /// in order, so it is among the first.
-    pub(super) fn acknowledge(&mut self, payloads: &mut SharedPayloads, token: PublishToken) {
+    pub(super) fn acknowledge(&mut self, fan_outs: &mut FanOuts, token: PublishToken) {
         let found = self.sent.iter().position(|sent| sent.registration.number() == token.0);
         if let Some(sent) = found.and_then(|at| self.sent.remove(at)) {
-            payloads.remove_sent(&sent.payload);
+            fan_outs.remove_sent(sent.fan_out);
         }
     }
 

@@ -10,8 +10,8 @@ use crate::message::{Command, Condition, Notification};
 use crate::rules::{Change, RequestTimestamps};
 use crate::slab::Slot;
 use crate::store::keyspace::Meta;
+use crate::store::outbox::DependsOn;
 use crate::store::registrations::NewRegistration;
-use crate::store::shared_payloads::SharedPayload;
 use crate::store::unacknowledged::PendingNotification;
 use crate::store::{
     ClockAdvance, Durability, Entry, Principal, Record, RecordedExpiry, Refused, Store,
@@ -185,18 +185,23 @@ impl Store {
     /// Notifies the clients that are registered for a key, each in the dialect of its registration,
     /// except silenced registrations.
     fn notify(&mut self, key: &[u8], notification: &Notification<&[u8]>, version: &Hlc) {
-        // One payload for each dialect, shared by all registrations.
-        let mut payloads: [Option<SharedPayload>; 2] = [None, None];
-        for registration in self.registrations.notified(key) {
-            let Some(payload) = payloads.get_mut(registration.dialect as usize) else { continue };
-            let encode = || {
+        let mut registrations = self.registrations.notified(key).peekable();
+        if registrations.peek().is_none() {
+            return;
+        }
+        let unit = self.outbox.unit_for(DependsOn::Key(key));
+        // One for each dialect.
+        let mut fan_outs: [Option<Slot>; 2] = [None, None];
+        for registration in registrations {
+            let Some(fan_out) = fan_outs.get_mut(registration.dialect as usize) else { continue };
+            if fan_out.is_none() {
                 let payload = notification.encode(registration.dialect).into();
-                self.outbox.share(payload, key)
-            };
-            let payload = payload.get_or_insert_with(encode).clone();
+                *fan_out = self.outbox.fan_out(payload, version.clone(), key);
+            }
+            let Some(fan_out) = *fan_out else { continue };
             self.counters.notifications += 1;
-            let (registration, version) = (Arc::clone(registration), version.clone());
-            self.outbox.notify(key, PendingNotification { registration, payload, version });
+            let registration = Arc::clone(registration);
+            self.outbox.notify(unit, PendingNotification { registration, fan_out });
         }
     }
 }
