@@ -1,7 +1,5 @@
 //! A store in the embedded broker, against a store that is connected to mosquitto.
 
-use std::net::Ipv4Addr;
-
 use statestore_client::{Options, connect};
 use statestore_testkit::brokers::Mosquitto;
 use statestore_tokio::StateStore;
@@ -24,16 +22,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
         eprintln!("embedded: skipped: mosquitto is not installed (apt-get install mosquitto)");
         return Ok(());
     };
-    let embedded = ServerThread::spawn(async |sender, end| {
-        let options = statestore_server::Options::new((Ipv4Addr::LOCALHOST, 0));
-        let (broker, service) = statestore_server::serve(options).await?;
-        service.wait_connected().await?;
-        let _ = sender.send(broker.local_addr().port());
-        let _ = end.await;
-        service.shutdown().await;
-        broker.stop().await;
-        Ok(())
-    })?;
+    let embedded = ServerThread::embedded()?;
     let port = mosquitto.port();
     let external = ServerThread::spawn(async move |sender, end| {
         let service = statestore_client::serve(Options::new("statestore", "127.0.0.1", port))?;

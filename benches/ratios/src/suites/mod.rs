@@ -4,6 +4,7 @@ mod codec;
 mod durable;
 mod e2e;
 mod embedded;
+mod fan_out;
 mod footprint;
 mod hlc;
 mod locks;
@@ -36,6 +37,7 @@ pub const SUITES: &[Suite] = &[
     sim::SUITE,
     e2e::SUITE,
     embedded::SUITE,
+    fan_out::SUITE,
     durable::SUITE,
     #[cfg(feature = "etcd")]
     standbys::SUITE,

@@ -1,0 +1,191 @@
+//! Notifications to all watchers of a key, against messages to as many subscribers of mosquitto.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use statestore_benches::stage::{Operation, key, payload};
+use statestore_client::{Options, SessionSocket};
+use statestore_mqtt::Qos;
+use statestore_mqtt::packet::Subscription;
+use statestore_mqtt::property::Property;
+use statestore_mqtt::session::{Event, Publish};
+use statestore_proto::message::Command;
+use statestore_proto::topic::{NotificationTopic, REQUEST};
+use statestore_testkit::brokers::Mosquitto;
+use tokio::sync::Semaphore;
+
+use super::Suite;
+use crate::bare::Failure;
+use crate::race::Lap;
+use crate::report::Report;
+use crate::server_thread::{ServerThread, runtime};
+
+pub(super) const SUITE: Suite = Suite {
+    name: "fan-out",
+    about: "a SET with watchers and an embedded broker, against a message to as many subscribers \
+            of mosquitto: us per receiver (needs `ulimit -n 4096`)",
+    run,
+};
+
+const TIMESTAMP: (&str, &str) = ("__ts", "1696374425000:0:publisher");
+
+fn run(report: &mut Report<'_>) -> Result<(), Failure> {
+    let Some(mosquitto) = Mosquitto::start("fan-out") else {
+        eprintln!("fan-out: skipped: mosquitto is not installed (apt-get install mosquitto)");
+        return Ok(());
+    };
+    let embedded = ServerThread::embedded()?;
+    let counts: &[u32] = if report.is_rehearsal() { &[3] } else { &[100, 1_000] };
+    for receivers in counts {
+        // Connections of the last number end with its runtime.
+        let sides = compare(*receivers, embedded.port, mosquitto.port(), report);
+        runtime()?.block_on(sides)?;
+    }
+    Ok(())
+}
+
+async fn compare(
+    receivers: u32,
+    embedded: u16,
+    mosquitto: u16,
+    report: &mut Report<'_>,
+) -> Result<(), Failure> {
+    let (rounds, times) = if report.is_rehearsal() { (1, 2) } else { (15, 20_000 / receivers) };
+    eprintln!("fan-out/{receivers} ({rounds} rounds)");
+    let mut ours = Side::connect(embedded, receivers, true).await?;
+    let mut theirs = Side::connect(mosquitto, receivers, false).await?;
+    let (mut our_times, mut their_times) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        our_times.push(ours.round(times).await?);
+        their_times.push(theirs.round(times).await?);
+    }
+    let name = format!("fan-out/{receivers}/each");
+    report.compare(&name, &our_times, "mosquitto", &their_times)?;
+    Ok(())
+}
+
+/// A broker's clients: one publishes, and all others receive each message.
+struct Side {
+    publisher: SessionSocket,
+    topic: String,
+    payload: Bytes,
+    /// One permit for each received message.
+    received: Arc<Semaphore>,
+    receivers: u32,
+}
+
+impl Side {
+    /// Connects all clients. With a store, the receivers watch a key, and the publisher sets it.
+    /// Otherwise they subscribe to a topic of the same length.
+    async fn connect(port: u16, receivers: u32, has_store: bool) -> Result<Self, Failure> {
+        let received = Arc::new(Semaphore::new(0));
+        let shared = NotificationTopic::new("watcher-0000", &key(0))?.to_string();
+        for number in 0..receivers {
+            let id = format!("watcher-{number:04}");
+            let topic = match has_store {
+                true => NotificationTopic::new(&id, &key(0))?.to_string(),
+                false => shared.clone(),
+            };
+            let mut socket = connect(port, &id, &topic).await?;
+            if has_store {
+                let watch = Command::Watch { key: key(0) }.encode().into();
+                publish(&mut socket, &id, REQUEST, watch)?;
+                assert_eq!(next_payload(&mut socket).await?, b"+OK\r\n"[..]);
+            }
+            tokio::spawn(receive(socket, Arc::clone(&received)));
+        }
+        let publisher = connect(port, "publisher", "unused").await?;
+        let (topic, payload) = match has_store {
+            true => (REQUEST.into(), payload(Operation::Set, 0)),
+            // The payload of a notification, which is longer than that of a SET.
+            false => (shared, notification()),
+        };
+        Ok(Self { publisher, topic, payload, received, receivers })
+    }
+
+    /// Publishes repeatedly, each time when all have received the last message. Returns
+    /// microseconds for one receiver.
+    async fn round(&mut self, times: u32) -> Result<f64, Failure> {
+        let lap = Lap::start();
+        for _ in 0..times {
+            publish(&mut self.publisher, "publisher", &self.topic, self.payload.clone())?;
+            let mut received = std::pin::pin!(self.received.acquire_many(self.receivers));
+            loop {
+                tokio::select! {
+                    permits = &mut received => break permits?.forget(),
+                    event = self.publisher.next_event() => drop(event?),
+                }
+            }
+        }
+        Ok(lap.time().as_secs_f64() * 1e6 / f64::from(times) / f64::from(self.receivers))
+    }
+}
+
+/// The payload of the notification of a SET.
+fn notification() -> Bytes {
+    use statestore_proto::message::{Dialect, Notification};
+    Notification::Set(statestore_benches::stage::value()).encode(Dialect::Deployed).into()
+}
+
+/// Connects a client, and subscribes it to `topic` and to its response topic.
+async fn connect(port: u16, id: &str, topic: &str) -> Result<SessionSocket, Failure> {
+    let (mut socket, _) = SessionSocket::connect(&Options::new(id, "127.0.0.1", port)).await?;
+    let response_topic = response_topic(id);
+    let filters = [topic, &response_topic].map(|name| Subscription::new(name, Qos::AtLeastOnce));
+    let now = socket.now();
+    socket.session_mut().subscribe(now, &filters, (), 0)?;
+    while !matches!(socket.next_event().await?, Event::Subscribed { .. }) {}
+    Ok(socket)
+}
+
+fn response_topic(id: &str) -> String {
+    format!("clients/{id}/response")
+}
+
+fn publish(
+    socket: &mut SessionSocket,
+    id: &str,
+    topic: &str,
+    payload: Bytes,
+) -> Result<(), Failure> {
+    let (response_topic, now) = (response_topic(id), socket.now());
+    let correlation = now.as_nanos().to_be_bytes();
+    let (name, value) = TIMESTAMP;
+    let properties = [
+        Property::ResponseTopic(&response_topic),
+        Property::CorrelationData(&correlation),
+        Property::User(name, value),
+    ];
+    let qos = Qos::AtLeastOnce;
+    let properties = &properties[..];
+    let publish = Publish { topic, payload, qos, retain: false, properties, token: 0 };
+    socket.session_mut().publish(now, publish)?;
+    Ok(())
+}
+
+async fn next_payload(socket: &mut SessionSocket) -> Result<Bytes, Failure> {
+    loop {
+        if let Event::Message(message) = socket.next_event().await? {
+            return Ok(message.into_payload());
+        }
+    }
+}
+
+async fn receive(mut socket: SessionSocket, received: Arc<Semaphore>) {
+    while let Ok(event) = socket.next_event().await {
+        if matches!(event, Event::Message(_)) {
+            received.add_permits(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::race::Effort;
+
+    #[test]
+    fn all_receivers_of_both_sides_receive_each_message() {
+        run(&mut Report::new(Effort::TEST, &mut Vec::new())).unwrap();
+    }
+}
