@@ -353,7 +353,7 @@ impl fmt::Debug for ParsedNotificationTopic<'_> {
 }
 
 /// Writes the first part of a notification topic, which depends on the client.
-pub(crate) fn write_notification_head(to: &mut impl fmt::Write, client_id: &str) -> fmt::Result {
+fn write_notification_head(to: &mut impl fmt::Write, client_id: &str) -> fmt::Result {
     to.write_str(RESERVED)?;
     to.write_str("/")?;
     write_base16(to, client_id.as_bytes())
@@ -363,6 +363,16 @@ pub(crate) fn write_notification_head(to: &mut impl fmt::Write, client_id: &str)
 fn write_notification_tail(to: &mut impl fmt::Write, key: &[u8]) -> fmt::Result {
     to.write_str(NOTIFY)?;
     write_base16(to, key)
+}
+
+/// The first part of a notification topic.
+#[cfg(feature = "alloc")]
+pub(crate) fn notification_head(client_id: &str) -> alloc::string::String {
+    let len = RESERVED.len() + 1 + 2 * client_id.len();
+    let mut head = alloc::string::String::with_capacity(len);
+    // Writing to a string cannot fail.
+    let _ = write_notification_head(&mut head, client_id);
+    head
 }
 
 /// The second part of a notification topic.

@@ -47,7 +47,8 @@ impl ServerThread {
     /// If the broker cannot listen.
     pub fn embedded() -> Result<Self, Failure> {
         Self::spawn(async |sender, end| {
-            let options = statestore_server::Options::new((Ipv4Addr::LOCALHOST, 0));
+            let options =
+                statestore_server::Options::new((Ipv4Addr::LOCALHOST, 0)).max_connections(4_096);
             let (broker, service) = statestore_server::serve(options).await?;
             service.wait_connected().await?;
             let _ = sender.send(broker.local_addr().port());

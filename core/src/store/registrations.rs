@@ -32,6 +32,9 @@ pub(super) struct Registration {
     /// The request number of the KEYNOTIFY. A redelivered KEYNOTIFY keeps it.
     request: u64,
     client_id: Arc<str>,
+    /// The part of the topic of notifications that depends on the client, shared by all its
+    /// registrations.
+    topic_head: Arc<str>,
     /// The owner whose share it counts against; `None` if the client id is not verified.
     owner: Option<Owner>,
     key: Arc<[u8]>,
@@ -60,8 +63,7 @@ impl Registration {
     /// buffer for the text of the topic.
     pub(super) fn notification(&self, topic: &mut String, fan_out: &FanOut) -> Publish {
         topic.clear();
-        // Writing to a string cannot fail.
-        let _ = topic::write_notification_head(topic, &self.client_id);
+        topic.push_str(&self.topic_head);
         topic.push_str(&fan_out.topic_tail);
         Publish {
             topic: topic.as_str().into(),
@@ -141,6 +143,7 @@ const fn counted_bytes(client_id: &str, key: &[u8]) -> usize {
 /// A client with at least one registration.
 #[derive(Debug, Default)]
 struct Client {
+    topic_head: Arc<str>,
     /// The numbers of its registrations by key.
     by_key: BTreeMap<Arc<[u8]>, u64>,
     /// The number of those that were made under a verified client id.
@@ -264,8 +267,11 @@ impl Registrations {
         evictable_from: Instant,
         new: &NewRegistration<'_>,
     ) -> (Arc<Registration>, bool) {
-        let known_id = self.by_client.get_key_value(new.client_id).map(|(id, _)| Arc::clone(id));
-        let client_id: Arc<str> = known_id.unwrap_or_else(|| new.client_id.into());
+        let known_client = self.by_client.get_key_value(new.client_id);
+        let (client_id, topic_head) = match known_client {
+            Some((id, client)) => (Arc::clone(id), Arc::clone(&client.topic_head)),
+            None => (new.client_id.into(), topic::notification_head(new.client_id).into()),
+        };
         let known_key = self.by_key.get_key_value(new.key).map(|(key, _)| Arc::clone(key));
         let key: Arc<[u8]> = known_key.unwrap_or_else(|| new.key.into());
         self.last_number += 1;
@@ -280,6 +286,7 @@ impl Registrations {
             recorded: self.last_number,
             request: new.request,
             client_id,
+            topic_head,
             owner: new.owner,
             key,
             dialect: new.dialect,
@@ -302,6 +309,7 @@ impl Registrations {
         self.usage.add(registration.owner, registration.len());
         self.by_number.insert(registration.number, Arc::clone(&registration));
         self.update_client(&registration.client_id, |client| {
+            client.topic_head = Arc::clone(&registration.topic_head);
             client.evictable_from = evictable_from;
             client.by_key.insert(Arc::clone(&registration.key), registration.number);
             client.count(renewed.as_deref(), Some(&registration));
