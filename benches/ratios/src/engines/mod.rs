@@ -26,6 +26,7 @@ pub use cluster::{Read, Standby, leader};
 pub use etcd::{Etcd, Write};
 pub use postgres::Postgres;
 pub use redis::Redis;
+pub(crate) use statestore::service;
 pub use statestore::{Append, Embedded, Machine, broker};
 
 /// Length of each written value in bytes.

@@ -91,7 +91,7 @@ impl Machine {
     }
 
     /// Starts the service that `serve` creates. Its second result runs after the service has ended.
-    pub(super) fn over<Serve, After>(keys: usize, serve: Serve) -> Result<Self, Failure>
+    pub(crate) fn over<Serve, After>(keys: usize, serve: Serve) -> Result<Self, Failure>
     where
         Serve: AsyncFnOnce(ClosedLoop) -> Result<(StoreService, After), Failure> + Send + 'static,
         After: AsyncFnOnce(),
@@ -127,7 +127,7 @@ impl Machine {
 }
 
 /// Returns a service with a journal.
-pub(super) fn service(
+pub(crate) fn service(
     journal: impl Journal,
     config: StoreConfig,
 ) -> Result<ServiceBuilder, Failure> {
@@ -217,12 +217,12 @@ impl Requests {
 }
 
 /// A link without a network. Each response allows another request.
-pub(super) struct ClosedLoop {
+pub(crate) struct ClosedLoop {
     requests: Arc<Requests>,
     events: VecDeque<LinkEvent<Request>>,
 }
 
-pub(super) struct Request {
+pub(crate) struct Request {
     payload: Bytes,
     correlation: [u8; 8],
 }

@@ -9,50 +9,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use statestore_client::{Options, connect};
-use statestore_proto::store::{Durability, Store, StoreConfig};
-use statestore_sqlite::SqliteJournal;
-use statestore_tokio::service::Journal as _;
 
 use super::Suite;
 use crate::bare::{self, Failure, Load, Session};
 use crate::engines::{
     Append, Embedded, Engine, Etcd, Figures, KEYS, Machine, Postgres, Redis, VALUE_LEN, broker,
 };
-use crate::race::{Lap, median, percentile};
+use crate::folder::Folder;
+use crate::race::percentile;
 use crate::report::Report;
 use crate::server_thread::{ServerThread, runtime};
-use statestore_benches::stage;
 
 pub(super) const SUITE: Suite = Suite {
     name: "durable",
     about: "durable SETs against an append, Redis, etcd and Postgres: us per request, p50, p99, \
-            CPU; flushes; loading",
+            CPU; flushes",
     run,
 };
 
 fn run(report: &mut Report<'_>) -> Result<(), Failure> {
-    let folder = Folder::new()?;
+    let folder = Folder::new("durable")?;
     writes(&folder.0, report)?;
-    reads_during_writes(&folder.0, report)?;
-    loading(&folder.0, report)
-}
-
-/// A folder that is removed, with its contents, when this is dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> std::io::Result<Self> {
-        let folder =
-            std::env::temp_dir().join(format!("statestore-durable-{}", std::process::id()));
-        fs::create_dir_all(&folder)?;
-        Ok(Self(folder))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+    reads_during_writes(&folder.0, report)
 }
 
 /// The figures of one engine, round by round.
@@ -274,32 +252,6 @@ impl Writer {
         self.is_over.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| "the writer panicked")?
     }
-}
-
-/// Measures the start of a store from a data directory with many keys.
-fn loading(folder: &Path, report: &mut Report<'_>) -> Result<(), Failure> {
-    let keys = if report.is_rehearsal() { 1_000 } else { 1_000_000 };
-    let (directory, runtime) = (folder.join("load"), runtime()?);
-    eprintln!("durable/load ({keys} keys)");
-    let mut full = Machine::start(&directory, keys)?;
-    full.run(keys, 512)?;
-    drop(full);
-    let mut seconds = Vec::new();
-    for _ in 0..if report.is_rehearsal() { 1 } else { 5 } {
-        let mut store = Store::new(StoreConfig::new(7).durability(Durability::All));
-        let lap = Lap::start();
-        let mut journal = SqliteJournal::open(&directory)?;
-        while let Some(records) = runtime.block_on(journal.load())? {
-            records.iter().for_each(|record| store.restore(stage::now(), record));
-        }
-        seconds.push(lap.time().as_secs_f64());
-        assert_eq!(store.len(), keys, "all keys are there");
-    }
-    report.figure("durable/load/milliseconds", median(seconds) * 1e3)?;
-    let files = fs::read_dir(&directory)?.map(|entry| Ok(entry?.metadata()?.len()));
-    let bytes: u64 = files.sum::<Result<u64, std::io::Error>>()?;
-    report.figure("durable/load/bytes-a-key", figure(usize::try_from(bytes)?) / figure(keys))?;
-    Ok(())
 }
 
 #[cfg(test)]

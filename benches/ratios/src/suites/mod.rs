@@ -8,6 +8,7 @@ mod fan_out;
 mod footprint;
 mod hlc;
 mod locks;
+mod million;
 mod observed;
 mod packets;
 mod sim;
@@ -39,6 +40,7 @@ pub const SUITES: &[Suite] = &[
     embedded::SUITE,
     fan_out::SUITE,
     durable::SUITE,
+    million::SUITE,
     #[cfg(feature = "etcd")]
     standbys::SUITE,
     locks::SUITE,
