@@ -62,15 +62,18 @@ fn text_from_env() -> Result<String, Failure> {
 }
 
 fn filter(level: LevelFilter, text: &str) -> Result<EnvFilter, Failure> {
-    // A word that is not a level would select the lines of a module of that name only, so a
-    // misspelt level would disable all warnings.
-    let mut directives = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-    let is_unknown = |part: &&str| !part.contains('=') && part.parse::<LevelFilter>().is_err();
-    if let Some(unknown) = directives.find(is_unknown) {
-        return Err(invalid_filter(&format_args!("{unknown:?} is not a level")));
+    // A level without a module replaces this one. A module only adds to it: otherwise, the
+    // warnings of all other modules would be lost.
+    let mut directives = level.to_string();
+    for directive in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        // A word that is not a level would be the name of a module at the level `trace`.
+        if !directive.contains('=') && directive.parse::<LevelFilter>().is_err() {
+            return Err(invalid_filter(&format_args!("{directive:?} is not a level")));
+        }
+        directives.push(',');
+        directives.push_str(directive);
     }
-    let builder = EnvFilter::builder().with_default_directive(level.into());
-    builder.parse(text).map_err(|error| invalid_filter(&error))
+    EnvFilter::builder().parse(directives).map_err(|error| invalid_filter(&error))
 }
 
 fn invalid_filter(error: &dyn fmt::Display) -> Failure {

@@ -19,12 +19,22 @@ use statestore_doctor::tls;
 /// File descriptors for everything but clients: listeners, requests over HTTP, journal, and log.
 const OTHER_DESCRIPTORS: u64 = 64;
 
+/// Least limit of open files. One listener and one client need 11; with a lower limit, a server
+/// would start and accept no client.
+const DESCRIPTORS_MIN: u64 = 16;
+
 pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     if let Some(text) = &args.print {
         output::raw(text.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
     let descriptors = raise_descriptor_limit();
+    if let Some(limit) = descriptors.filter(|limit| *limit < DESCRIPTORS_MIN) {
+        return Err(Failure::bad_input(format_args!(
+            "the limit of open files is {limit}: raise it to {DESCRIPTORS_MIN} or more \
+             (`ulimit -n`, or LimitNOFILE of systemd)"
+        )));
+    }
     // Before anything else: until its handler is installed, a signal kills the process.
     let mut signals = Signals::new()?.with_hangup()?;
     let supervisor = Arc::new(Supervisor::from_env());

@@ -15,6 +15,7 @@ in_each_mode!(
     unread_log_does_not_block_clients,
     client_ahead_of_the_clock_is_named,
     request_that_cannot_get_a_response_is_logged_with_its_client,
+    notification_beyond_the_packet_size_of_the_broker_is_logged_on_short_lines,
 );
 
 /// An external broker does not report messages that reach no store.
@@ -223,5 +224,49 @@ fn request_that_cannot_get_a_response_is_logged_with_its_client(mode: Mode) {
         raw.send(&ask);
         let logged = here.store().complaint();
         assert!(logged.contains(part) && logged.contains("client=\"lamp\""), "{logged}");
+    }
+}
+
+fn notification_beyond_the_packet_size_of_the_broker_is_logged_on_short_lines(mode: Mode) {
+    if mode != Mode::External {
+        return mode.skip("its broker has no limit below that of the store");
+    }
+    let Some(here) = mode.start_with(&[], "max_packet_size 3000") else { return };
+    let mut raw = here.raw("raw");
+    // Its topic contains the key twice as long.
+    let key = "k".repeat(2_000);
+    assert_eq!(raw.command(&["KEYNOTIFY", &key]), b"+OK\r\n");
+    assert_eq!(raw.command(&["SET", &key, "v"]), b"+OK\r\n");
+    for part in ["not sent topic=", "notification not sent: it exceeds the packet size"] {
+        let logged = here.store().complaint();
+        assert!(logged.contains(part) && logged.len() < 400, "{part}: {logged}");
+    }
+}
+
+#[test]
+fn blanks_and_modules_in_the_filter_leave_warnings_enabled() {
+    for filter in ["", "warn ", " info,", "statestore_sqlite=debug", "info, statestore_sqlite=off "]
+    {
+        let store = Running::start(statestore().args(SERVE).env("STATESTORE_LOG", filter));
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port_of(&store.line())));
+        let stream = stream.as_mut().expect("it listens");
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("write");
+        let _ = std::io::copy(stream, &mut std::io::sink());
+        store.signal("-TERM");
+        let ended = store.end();
+        assert_eq!(ended.code, Some(0), "{filter:?}: {ended:?}");
+        assert!(ended.err.contains("WARN statestore_server"), "{filter:?}: {}", ended.err);
+        assert_eq!(ended.err.contains("INFO"), filter.contains("info"), "{filter:?}");
+    }
+}
+
+#[test]
+fn limit_of_open_files_below_the_least_is_bad_input() {
+    // With a lower limit, the runtime cannot be built, and the error is that of the system.
+    for limit in 9..16 {
+        let mut limited = Command::new("sh");
+        let script = format!("ulimit -n {limit}; exec \"$@\"");
+        limited.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_statestore")]);
+        run(limited.args(SERVE)).fails(2, &[&format!("open files is {limit}: raise it to 16")]);
     }
 }

@@ -278,6 +278,7 @@ async fn invalid_files_change_nothing() {
     let Some(live) = Live::new("invalid_files_change_nothing") else { return };
     live.0.make_dated("expired", "20200101000000Z", "20200102000000Z");
     live.0.make_dated("early", "20900101000000Z", "20910101000000Z");
+    live.0.make_dated("reversed", "20910101000000Z", "20900101000000Z");
     live.0.encrypt_key("broker", "-v2 aes-256-cbc");
     let half = |name: &str| {
         let whole = live.0.read(name);
@@ -306,6 +307,9 @@ async fn invalid_files_change_nothing() {
         }),
         ("expired", "live.pem", read("expired.pem"), |e| matches!(e, TlsError::Expired(_))),
         ("early", "live.pem", read("early.pem"), |e| matches!(e, TlsError::NotYetValid(_))),
+        ("reversed", "live.pem", read("reversed.pem"), |e| {
+            matches!(e, TlsError::EndsBeforeItBegins)
+        }),
         ("CA as list", "live.crl", read("ca.pem"), |e| {
             matches!(e, TlsError::RevocationListPem { .. })
         }),

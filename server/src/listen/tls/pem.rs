@@ -239,6 +239,10 @@ fn check_dates(chain: &[CertificateDer<'_>], provider: &CryptoProvider) -> Resul
             not_before,
             ..
         })) => Err(TlsError::NotYetValid(at(not_before))),
+        // Without its context, the error means dates that contradict each other.
+        Err(rustls::Error::InvalidCertificate(CertificateError::Expired)) => {
+            Err(TlsError::EndsBeforeItBegins)
+        }
         _ => Ok(()),
     }
 }

@@ -131,7 +131,8 @@ impl<C: Connection> Active<C> {
                         warn!(%filter, %reason, "not subscribed: filter invalid or too long");
                     }
                     Outgoing::Publish(publish) => {
-                        warn!(topic = &*publish.topic, %reason, "not sent")
+                        // A topic can contain a long key. 128 characters show the client.
+                        warn!(topic = %format_args!("{:.128}", publish.topic), %reason, "not sent");
                     }
                     _ => {}
                 }

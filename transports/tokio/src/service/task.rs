@@ -11,7 +11,7 @@ use statestore_proto::message::{KeyPreview, Refusal, RequestKind};
 use statestore_proto::store::{DropReason, Handled, Principal, RequestOutcome};
 use statestore_proto::time::Now;
 use statestore_proto::topic;
-use statestore_proto::transport::Incoming;
+use statestore_proto::transport::{Incoming, ReasonCode};
 use tokio::time::Instant;
 use tracing::{Level, debug, field, warn};
 
@@ -261,11 +261,15 @@ impl Task for StoreTask {
         if let Input::Published(_, reason) = input
             && reason.is_error()
         {
-            warn!(
-                %reason,
-                "notification rejected by the broker: allow the store to publish to notification \
-                 topics"
-            );
+            if reason == ReasonCode::PACKET_TOO_LARGE {
+                warn!(%reason, "notification not sent: it exceeds the packet size of the broker");
+            } else {
+                warn!(
+                    %reason,
+                    "notification rejected by the broker: allow the store to publish to \
+                     notification topics"
+                );
+            }
         }
         if let Input::Subscribed(_, reason) = input
             && reason.is_error()
