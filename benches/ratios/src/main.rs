@@ -10,6 +10,11 @@ use statestore_ratios::race::Effort;
 use statestore_ratios::report::{Format, Report};
 use statestore_ratios::suites::{self, SUITES, Suite};
 
+/// The released command has this allocator.
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> Result<ExitCode, Failure> {
     let Some((format, chosen)) = parse(std::env::args().skip(1)) else {
         usage();

@@ -19,8 +19,11 @@ use crate::writer::Writer;
 /// queued after the caller has dropped the future of the first.
 const JOBS_MAX: usize = 1;
 
+/// A portion of the records; `None` at the end.
+type Loaded = Result<Option<Vec<Record>>, OpenError>;
+
 enum Job {
-    Load(oneshot::Sender<Result<Option<Vec<Record>>, OpenError>>),
+    Load(oneshot::Sender<Loaded>),
     Commit(Commit, oneshot::Sender<Result<(), OpenError>>),
 }
 
@@ -54,8 +57,14 @@ impl SqliteJournal {
         let thread = thread::Builder::new()
             .name("statestore-journal".to_owned())
             .spawn(move || {
+                let mut ahead = None;
                 while let Some(job) = queue.blocking_recv() {
-                    execute(&mut writer, job, &thread_wants, &thread_space);
+                    match job {
+                        Job::Load(sender) => ahead = load(&mut writer, ahead, sender),
+                        Job::Commit(job, sender) => {
+                            commit(&mut writer, &job, sender, &thread_wants, &thread_space);
+                        }
+                    }
                 }
             })
             .map_err(|error| OpenError::from_io(dir, error))?;
@@ -74,21 +83,33 @@ impl SqliteJournal {
     }
 }
 
-fn execute(writer: &mut Writer, job: Job, wants_snapshot: &AtomicBool, space: &FreeSpace) {
-    match job {
-        Job::Load(sender) => {
-            let _ = sender.send(writer.load());
-        }
-        Job::Commit(commit, sender) => {
-            let result = writer.commit(&commit);
-            wants_snapshot.store(writer.wants_snapshot(), Ordering::Release);
-            space.set_reusable(writer.reusable_bytes());
-            let is_durable = result.is_ok();
-            let _ = sender.send(result);
-            if is_durable {
-                writer.after_commit();
-            }
-        }
+/// Sends the next portion of records. Returns the portion after it, which is read while the store
+/// restores the first.
+fn load(
+    writer: &mut Writer,
+    ahead: Option<Loaded>,
+    sender: oneshot::Sender<Loaded>,
+) -> Option<Loaded> {
+    let portion = ahead.unwrap_or_else(|| writer.load());
+    let continues = matches!(portion, Ok(Some(_)));
+    let _ = sender.send(portion);
+    continues.then(|| writer.load())
+}
+
+fn commit(
+    writer: &mut Writer,
+    commit: &Commit,
+    sender: oneshot::Sender<Result<(), OpenError>>,
+    wants_snapshot: &AtomicBool,
+    space: &FreeSpace,
+) {
+    let result = writer.commit(commit);
+    wants_snapshot.store(writer.wants_snapshot(), Ordering::Release);
+    space.set_reusable(writer.reusable_bytes());
+    let is_durable = result.is_ok();
+    let _ = sender.send(result);
+    if is_durable {
+        writer.after_commit();
     }
 }
 

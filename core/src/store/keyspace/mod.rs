@@ -24,12 +24,28 @@ pub(super) struct Keyspace {
     node: NodeId,
     entries: Slab<Entry>,
     /// The entries by the hash of their keys. Never iterated.
-    by_hash: HashTable<Slot>,
+    by_hash: HashTable<Hashed>,
     by_key: KeyIndex,
     expiries: Deadlines<Slot>,
     hash: KeyedHash,
     bytes: usize,
     usage: UsageTable,
+}
+
+/// An entry with half of the hash of its key: when the table grows, no key is read.
+#[derive(Clone, Copy, Debug)]
+struct Hashed {
+    half: u32,
+    slot: Slot,
+}
+
+impl Hashed {
+    /// The hash in the table. It depends on the stored half only.
+    const fn hash(half: u32) -> u64 {
+        // Odd, so different halves have different hashes. The table uses the highest and the lowest
+        // bits, and the product spreads the half to both.
+        (half as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
 }
 
 impl Keyspace {
@@ -68,8 +84,14 @@ impl Keyspace {
 
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<Slot> {
-        let is_same = |slot: &Slot| key_at(&self.entries, *slot) == key;
-        self.by_hash.find(self.hash.hash_one(key), is_same).copied()
+        let half = self.half_hash(key);
+        let is_same =
+            |other: &Hashed| other.half == half && key_at(&self.entries, other.slot) == key;
+        self.by_hash.find(Hashed::hash(half), is_same).map(|found| found.slot)
+    }
+
+    fn half_hash(&self, key: &[u8]) -> u32 {
+        (self.hash.hash_one(key) >> 32) as u32
     }
 
     #[inline]
@@ -107,10 +129,10 @@ impl Keyspace {
         entry.set_meta(meta, &self.node);
         let (owner, len) = (entry.owner(), entry.len());
         let slot = self.entries.insert(entry)?;
-        let (entries, hash) = (&self.entries, &self.hash);
-        let rehash = |slot: &Slot| hash.hash_one(key_at(entries, *slot));
-        self.by_hash.insert_unique(hash.hash_one(key), slot, rehash);
-        self.by_key.insert(slot, |slot| key_at(entries, slot));
+        let half = self.half_hash(key);
+        let rehash = |other: &Hashed| Hashed::hash(other.half);
+        self.by_hash.insert_unique(Hashed::hash(half), Hashed { half, slot }, rehash);
+        self.by_key.insert(slot, |slot| key_at(&self.entries, slot));
         self.bytes += len;
         self.usage.add(owner, len);
         Some(slot)
@@ -130,7 +152,8 @@ impl Keyspace {
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Entry> {
         self.disarm(slot);
         let key = key_at(&self.entries, slot);
-        let found = self.by_hash.find_entry(self.hash.hash_one(key), |other| *other == slot);
+        let hash = Hashed::hash(self.half_hash(key));
+        let found = self.by_hash.find_entry(hash, |other| other.slot == slot);
         found.ok()?.remove();
         self.by_key.remove(slot, |slot| key_at(&self.entries, slot));
         let entry = self.entries.remove(slot)?;

@@ -2,7 +2,6 @@
 
 use super::Record;
 use super::record::ORDER_MAX;
-use crate::hlc::Version;
 use crate::store::keyspace::Meta;
 use crate::store::registrations::NewRegistration;
 use crate::store::{Durability, Principal, Store};
@@ -27,7 +26,7 @@ impl Store {
     pub fn restore(&mut self, now: Now, record: &Record) {
         match record {
             Record::Put { key, value, version, fencing_token, expires, persist } => {
-                self.restore_removal(key, version);
+                self.clock.advance_past(version.hlc().borrowed());
                 let meta = Meta {
                     version: version.clone(),
                     // A value that has a record needs a record of its end, or the next store would
@@ -38,9 +37,15 @@ impl Store {
                     fence: fencing_token.clone(),
                     owner: None,
                 };
-                self.keyspace.put(None, key, value, meta);
+                let slot = self.keyspace.find(key);
+                self.keyspace.put(slot, key, value, meta);
             }
-            Record::Removed { key, version } => self.restore_removal(key, version),
+            Record::Removed { key, version } => {
+                self.clock.advance_past(version.hlc().borrowed());
+                if let Some(slot) = self.keyspace.find(key) {
+                    self.keyspace.remove(slot);
+                }
+            }
             Record::Response(response) => self.dedup.restore(now.instant, response),
             Record::Registered { client_id, key, verified, dialect, wants_incarnation, order } => {
                 // A store writes no others, and notifications of these could not be published.
@@ -68,13 +73,6 @@ impl Store {
                 self.clock.advance_past(version.hlc().borrowed());
                 self.reserved = self.reserved.max(version.hlc().wall());
             }
-        }
-    }
-
-    fn restore_removal(&mut self, key: &[u8], version: &Version) {
-        self.clock.advance_past(version.hlc().borrowed());
-        if let Some(slot) = self.keyspace.find(key) {
-            self.keyspace.remove(slot);
         }
     }
 }
