@@ -105,9 +105,10 @@ fn commit(
 ) {
     let result = writer.commit(commit);
     wants_snapshot.store(writer.wants_snapshot(), Ordering::Release);
-    space.set_reusable(writer.reusable_bytes());
     let is_durable = result.is_ok();
     let _ = sender.send(result);
+    // Not before, since the requests wait for the result only.
+    space.set_reusable(writer.reusable_bytes());
     if is_durable {
         writer.after_commit();
     }

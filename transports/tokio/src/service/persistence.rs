@@ -11,8 +11,12 @@ use tracing::{info, warn};
 use crate::journal::{Commit, DynJournal, JournalError, JournalFuture, SnapshotPart};
 use crate::service::capture::Capture;
 
-/// Bytes of one part of a snapshot, in addition to the records of its commit.
+/// Bytes of one part of a snapshot, in addition to the records of its commit. A part beside records
+/// is a multiple of them, from the least size on, so that the requests wait for little more than
+/// their own bytes; the log grows by a quarter of the snapshot meanwhile.
 const PART_BYTES: usize = 64 << 10;
+const PART_BYTES_MIN: usize = 8 << 10;
+const PART_FACTOR: u64 = 4;
 
 /// Free bytes that a snapshot must leave, for records meanwhile.
 const SNAPSHOT_RESERVE: u64 = 4 << 20;
@@ -118,7 +122,8 @@ impl Persistence {
         let batch = store.poll_records();
         let snapshot = self.snapshot.take().map(|position| {
             let is_first = position == SnapshotPosition::default();
-            let (records, next) = store.store().snapshot_part(now, &position, PART_BYTES);
+            let bytes = if batch.is_some() { part_bytes(self.in_commit) } else { PART_BYTES };
+            let (records, next) = store.store().snapshot_part(now, &position, bytes);
             self.snapshot = next;
             SnapshotPart { records, is_first, is_last: self.snapshot.is_none() }
         });
@@ -207,4 +212,10 @@ impl Persistence {
         };
         result.map(|()| (batch, took))
     }
+}
+
+/// Bytes of a part of a snapshot beside records of so many bytes.
+fn part_bytes(records: u64) -> usize {
+    let bytes = usize::try_from(records.saturating_mul(PART_FACTOR)).unwrap_or(PART_BYTES);
+    bytes.clamp(PART_BYTES_MIN, PART_BYTES)
 }
