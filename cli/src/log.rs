@@ -62,8 +62,8 @@ fn text_from_env() -> Result<String, Failure> {
 }
 
 fn filter(level: LevelFilter, text: &str) -> Result<EnvFilter, Failure> {
-    // A level without a module replaces this one. A module only adds to it: otherwise, the
-    // warnings of all other modules would be lost.
+    // A directive without a module replaces `level`. One with a module is added to it, so the
+    // warnings of all other modules stay enabled.
     let mut directives = level.to_string();
     for directive in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         // A word that is not a level would be the name of a module at the level `trace`.

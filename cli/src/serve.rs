@@ -19,8 +19,8 @@ use statestore_doctor::tls;
 /// File descriptors for everything but clients: listeners, requests over HTTP, journal, and log.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-/// Least limit of open files. One listener and one client need 11; with a lower limit, a server
-/// would start and accept no client.
+/// Minimum limit of open files. One listener and one client need 11; with a lower limit, a server
+/// would start and accept no client. A data directory needs more, and reports it.
 const DESCRIPTORS_MIN: u64 = 16;
 
 pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {

@@ -72,7 +72,7 @@ pub const EVICTED_REGISTRATIONS_KNOWN: usize = 1_024;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Keys. A million keys of 16 bytes with values of 64 bytes take some 180 MB.
+    /// Keys. A million keys of 16 bytes with values of 64 bytes take some 190 MB.
     pub keys_max: usize,
     /// Bytes of all keys and values together; the default is what a machine at the edge can spare.
     /// Each key takes some 100 to 150 bytes in addition, 35 more if it expires, 50 more if each was
@@ -87,7 +87,7 @@ pub struct StoreLimits {
     pub value_bytes_max: usize,
     /// Registrations of all clients for all keys, silenced ones included. Each takes some 400 bytes
     /// in addition to those of [`registration_bytes_max`](Self::registration_bytes_max), or some
-    /// 900 bytes if it is the only one of its client.
+    /// 1,100 bytes if it is the only one of its client.
     pub registrations_max: usize,
     /// Bytes of the keys and client ids of all registrations. Without it, 65,536 registrations of
     /// the longest keys would take two gigabytes.
@@ -125,14 +125,14 @@ pub struct StoreLimits {
     /// has as many.
     pub client_percent: u8,
     /// Packets that wait to be sent. The effective limit is at least three fan-outs of one key. As
-    /// many notifications, and as many bytes of their payloads, are retained in addition until they
-    /// are acknowledged.
+    /// many notifications, and as many bytes of their payloads and keys, are retained in addition
+    /// until they are acknowledged.
     pub outgoing_max: usize,
-    /// Bytes of payloads, topics and records that wait to be sent; a payload counts once for all
-    /// clients that are notified of it. The store stops receiving when they exceed this limit, so
-    /// the excess is what one request can cause: at most three times the longest value (a record,
-    /// and a notification in each dialect). After a reconnect, the notifications that were not
-    /// acknowledged wait again in addition.
+    /// Bytes of payloads, topics and records that wait to be sent; a payload and its key, in
+    /// hexadecimal digits, count once for all clients that are notified of it. The store stops
+    /// receiving when they exceed this limit, so the excess is what one request can cause: at most
+    /// three times the longest value (a record, and a notification in each dialect). After a
+    /// reconnect, the notifications that were not acknowledged wait again in addition.
     pub outgoing_bytes_max: usize,
     /// Responses in the deduplication cache. A duplicate of a request whose response was evicted is
     /// executed again. See the [store](crate::store) for the order of eviction.

@@ -353,7 +353,7 @@ impl fmt::Debug for ParsedNotificationTopic<'_> {
 }
 
 /// Writes the first part of a notification topic, which depends on the client.
-fn write_notification_head(to: &mut impl fmt::Write, client_id: &str) -> fmt::Result {
+pub(crate) fn write_notification_head(to: &mut impl fmt::Write, client_id: &str) -> fmt::Result {
     to.write_str(RESERVED)?;
     to.write_str("/")?;
     write_base16(to, client_id.as_bytes())

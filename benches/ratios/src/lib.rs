@@ -5,8 +5,9 @@
 //!
 //! [`suites`] has the comparisons, one module and one table entry each. [`peers`] has other codecs,
 //! [`engines`] other durable stores, and [`bare`] programs on an MQTT library alone.
-//! [`server_thread`] runs servers in threads, [`folder`] holds their data, [`race`] measures time, and [`report`] prints. A
-//! suite asserts that all sides return the expected results before it measures them.
+//! [`server_thread`] runs servers in threads, [`folder`] holds their data, [`race`] measures time,
+//! and [`report`] prints. A suite asserts that all sides return the expected results before it
+//! measures them.
 
 pub mod bare;
 pub mod engines;

@@ -1,4 +1,4 @@
-//! Fan-outs: the contents that the notifications of one change share.
+//! Fan-outs: all notifications of one change in one dialect, and what they share.
 
 use alloc::string::String;
 
@@ -8,14 +8,15 @@ use crate::hlc::Hlc;
 use crate::slab::{Slab, Slot};
 use crate::topic;
 
-/// The contents of all notifications of one change in one dialect.
+/// The payload, version and part of the topic that all notifications of one change in one dialect
+/// share.
 #[derive(Debug)]
 pub(super) struct FanOut {
     pub(super) payload: Bytes,
     pub(super) version: Hlc,
     /// The part of the topic that depends on the key.
     pub(super) topic_tail: String,
-    /// Bytes of the payload and of that part.
+    /// Bytes of `payload` and `topic_tail`.
     bytes: usize,
     queued: usize,
     sent: usize,

@@ -34,8 +34,8 @@ pub(super) struct Outbox {
     subscribe: Option<SubscribeToken>,
     /// Packets that can be sent.
     ready: VecDeque<Packet>,
-    /// The queued packets except notifications.
-    transmits: Slab<Transmit>,
+    /// The queued packets that are not notifications.
+    others: Slab<Transmit>,
     unacknowledged: Unacknowledged,
     fan_outs: FanOuts,
     /// Packets that wait for a unit, ordered by unit.
@@ -66,13 +66,13 @@ struct Held {
     packets: Vec<Packet>,
 }
 
-/// Small, since it moves from queue to queue.
+/// A queued packet. Small, because it is moved between queues.
 #[derive(Debug)]
 enum Packet {
-    /// The place in `transmits`.
-    Ready(Slot),
-    /// Its topic, which is twice as long as its key, is written when it is sent.
+    /// Its topic is written when it is sent.
     Notification(PendingNotification),
+    /// Its place in [`Outbox::others`].
+    Other(Slot),
 }
 
 /// The stored data that a packet depends on, which decides the unit that it waits for.
@@ -91,7 +91,7 @@ impl Outbox {
         Self {
             subscribe: None,
             ready: VecDeque::new(),
-            transmits: Slab::new(),
+            others: Slab::new(),
             unacknowledged: Unacknowledged::new(limits.outgoing_max, limits.outgoing_bytes_max),
             fan_outs: FanOuts::new(),
             held: VecDeque::new(),
@@ -125,21 +125,21 @@ impl Outbox {
 
     pub(super) fn push(&mut self, depends_on: DependsOn<'_>, transmit: Transmit) {
         let bytes = queued_bytes(&transmit);
-        let unit = self.unit_for(depends_on);
+        let unit = self.unit_to_wait_for(depends_on);
         // `None` with 2^32 queued packets, which the limit of the queue excludes.
-        if let Some(slot) = self.transmits.insert(transmit) {
+        if let Some(slot) = self.others.insert(transmit) {
             self.bytes += bytes;
-            self.enqueue(unit, Packet::Ready(slot));
+            self.enqueue(unit, Packet::Other(slot));
         }
     }
 
-    /// Adds the contents of the notifications of a change. At least one of them must be queued.
-    pub(super) fn fan_out(&mut self, payload: Bytes, version: Hlc, key: &[u8]) -> Option<Slot> {
+    /// Adds what the notifications of a change share. At least one of them must be queued.
+    pub(super) fn add_fan_out(&mut self, payload: Bytes, version: Hlc, key: &[u8]) -> Option<Slot> {
         self.fan_outs.insert(payload, version, key)
     }
 
-    /// Queues a notification until `unit`, the result of [`unit_for`](Self::unit_for) its key, is
-    /// persisted.
+    /// Queues a notification. It can be sent when `unit` is persisted;
+    /// [`unit_to_wait_for`](Self::unit_to_wait_for) returns it for the key.
     pub(super) fn notify(&mut self, unit: Option<u64>, notification: PendingNotification) {
         self.fan_outs.add_queued(notification.fan_out);
         self.enqueue(unit, Packet::Notification(notification));
@@ -158,8 +158,9 @@ impl Outbox {
         self.unacknowledged.acknowledge(&mut self.fan_outs, token);
     }
 
-    /// The unit that a packet waits for; `None` if it can be sent.
-    pub(super) fn unit_for(&mut self, depends_on: DependsOn<'_>) -> Option<u64> {
+    /// The unit that a packet waits for; `None` if it can be sent. With linearizable reads, this
+    /// requests the next unit, which may be empty.
+    pub(super) fn unit_to_wait_for(&mut self, depends_on: DependsOn<'_>) -> Option<u64> {
         let unit = match depends_on {
             DependsOn::Nothing => None,
             DependsOn::Key(key) => self.unpersisted.unit_of(key),
@@ -193,8 +194,8 @@ impl Outbox {
         }
         loop {
             match self.ready.pop_front()? {
-                Packet::Ready(slot) => {
-                    let transmit = self.transmits.remove(slot)?;
+                Packet::Other(slot) => {
+                    let transmit = self.others.remove(slot)?;
                     self.bytes -= queued_bytes(&transmit);
                     return Some(transmit);
                 }

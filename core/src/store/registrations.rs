@@ -33,8 +33,8 @@ pub(super) struct Registration {
     request: u64,
     client_id: Arc<str>,
     /// The part of the topic of notifications that depends on the client, shared by all its
-    /// registrations.
-    topic_head: Arc<str>,
+    /// registrations; `None` for a client id longer than [`SHARED_HEAD_ID_MAX`].
+    topic_head: Option<Arc<str>>,
     /// The owner whose share it counts against; `None` if the client id is not verified.
     owner: Option<Owner>,
     key: Arc<[u8]>,
@@ -63,7 +63,11 @@ impl Registration {
     /// buffer for the text of the topic.
     pub(super) fn notification(&self, topic: &mut String, fan_out: &FanOut) -> Publish {
         topic.clear();
-        topic.push_str(&self.topic_head);
+        match &self.topic_head {
+            Some(head) => topic.push_str(head),
+            // Writing to a string cannot fail.
+            None => _ = topic::write_notification_head(topic, &self.client_id),
+        }
         topic.push_str(&fan_out.topic_tail);
         Publish {
             topic: topic.as_str().into(),
@@ -135,6 +139,15 @@ impl Registration {
     }
 }
 
+/// Bytes of the longest client id whose part of the topic is kept. It has twice these bytes, which
+/// count against no limit.
+const SHARED_HEAD_ID_MAX: usize = 64;
+
+fn shared_head(client_id: &str) -> Option<Arc<str>> {
+    let is_short = client_id.len() <= SHARED_HEAD_ID_MAX;
+    is_short.then(|| topic::notification_head(client_id).into())
+}
+
 /// Bytes of a registration that count against the limits.
 const fn counted_bytes(client_id: &str, key: &[u8]) -> usize {
     client_id.len() + key.len()
@@ -143,7 +156,7 @@ const fn counted_bytes(client_id: &str, key: &[u8]) -> usize {
 /// A client with at least one registration.
 #[derive(Debug, Default)]
 struct Client {
-    topic_head: Arc<str>,
+    topic_head: Option<Arc<str>>,
     /// The numbers of its registrations by key.
     by_key: BTreeMap<Arc<[u8]>, u64>,
     /// The number of those that were made under a verified client id.
@@ -269,8 +282,8 @@ impl Registrations {
     ) -> (Arc<Registration>, bool) {
         let known_client = self.by_client.get_key_value(new.client_id);
         let (client_id, topic_head) = match known_client {
-            Some((id, client)) => (Arc::clone(id), Arc::clone(&client.topic_head)),
-            None => (new.client_id.into(), topic::notification_head(new.client_id).into()),
+            Some((id, client)) => (Arc::clone(id), client.topic_head.clone()),
+            None => (new.client_id.into(), shared_head(new.client_id)),
         };
         let known_key = self.by_key.get_key_value(new.key).map(|(key, _)| Arc::clone(key));
         let key: Arc<[u8]> = known_key.unwrap_or_else(|| new.key.into());
@@ -309,7 +322,7 @@ impl Registrations {
         self.usage.add(registration.owner, registration.len());
         self.by_number.insert(registration.number, Arc::clone(&registration));
         self.update_client(&registration.client_id, |client| {
-            client.topic_head = Arc::clone(&registration.topic_head);
+            client.topic_head = registration.topic_head.clone();
             client.evictable_from = evictable_from;
             client.by_key.insert(Arc::clone(&registration.key), registration.number);
             client.count(renewed.as_deref(), Some(&registration));

@@ -17,7 +17,7 @@ pub(super) struct PendingNotification {
 }
 
 impl PendingNotification {
-    /// `topic` is a buffer. `None` if its fan-out does not exist, which cannot happen.
+    /// `topic` is a buffer. `None` only if its fan-out was removed too early, which is a bug.
     pub(super) fn to_publish(&self, fan_outs: &FanOuts, topic: &mut String) -> Option<Publish> {
         Some(self.registration.notification(topic, fan_outs.get(self.fan_out)?))
     }

@@ -308,7 +308,7 @@ async fn invalid_files_change_nothing() {
         ("expired", "live.pem", read("expired.pem"), |e| matches!(e, TlsError::Expired(_))),
         ("early", "live.pem", read("early.pem"), |e| matches!(e, TlsError::NotYetValid(_))),
         ("reversed", "live.pem", read("reversed.pem"), |e| {
-            matches!(e, TlsError::EndsBeforeItBegins)
+            matches!(e, TlsError::InvalidValidityPeriod)
         }),
         ("CA as list", "live.crl", read("ca.pem"), |e| {
             matches!(e, TlsError::RevocationListPem { .. })

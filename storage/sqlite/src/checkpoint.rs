@@ -17,8 +17,8 @@ use rusqlite::wal::CheckpointMode;
 use crate::database;
 use crate::error::OpenError;
 
-/// Bytes of the log at which copying starts. Commits take longer while it lasts, so it is rare: with
-/// a quarter of this, the 99th percentile of a commit was three times as long.
+/// Bytes of the log at which copying starts. Commits are slower during copying, so it should be rare:
+/// at 4 MiB, the 99th percentile of a commit beside a snapshot was three times as long.
 const LOG_BYTES: i64 = 16 << 20;
 
 /// Maximum number of bytes that the writer copies itself.

@@ -93,8 +93,7 @@ pub(crate) fn open(path: &Path) -> Result<Connection, OpenError> {
     Ok(db)
 }
 
-/// Extends both files to the size that they soon reach: a commit that makes a file longer needs
-/// another flush.
+/// Extends both files, since a commit that makes a file longer needs another flush.
 fn preallocate(db: &Connection) -> rusqlite::Result<()> {
     let part = "INSERT INTO snapshot (part, records) VALUES (1, zeroblob(?1))";
     db.execute(part, [PREALLOCATED_BYTES])?;

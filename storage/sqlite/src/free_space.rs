@@ -53,11 +53,15 @@ impl FreeSpace {
         Self { directory, reusable, is_outdated: AtomicBool::new(false), disk: Mutex::default() }
     }
 
-    /// Sets the bytes that are free in the database after a commit, and requests a new measurement
-    /// of the disk.
+    /// Requests a new measurement of the disk, after a commit.
+    pub(crate) fn set_outdated(&self) {
+        self.is_outdated.store(true, Ordering::Release);
+    }
+
+    /// Sets the bytes that are free in the database. The service may use the bytes of one commit
+    /// earlier.
     pub(crate) fn set_reusable(&self, bytes: u64) {
         self.reusable.store(bytes, Ordering::Relaxed);
-        self.is_outdated.store(true, Ordering::Release);
     }
 
     /// Returns how many bytes can still be written; `None` if that cannot be measured.

@@ -31,8 +31,8 @@ enum Job {
 ///
 /// Blocking operations run on a separate thread, so any runtime can be used. A commit that has
 /// returned is durable. A commit whose future is dropped is written as a whole or not at all.
-/// Dropping the journal waits for the current job of the thread, at most one commit, and unlocks
-/// the directory.
+/// Dropping the journal waits for the current job of the thread, at most one commit or two portions
+/// of a load, and unlocks the directory.
 pub struct SqliteJournal {
     jobs: Option<mpsc::Sender<Job>>,
     wants_snapshot: Arc<AtomicBool>,
@@ -57,12 +57,12 @@ impl SqliteJournal {
         let thread = thread::Builder::new()
             .name("statestore-journal".to_owned())
             .spawn(move || {
-                let mut ahead = None;
+                let mut read_ahead = None;
                 while let Some(job) = queue.blocking_recv() {
                     match job {
-                        Job::Load(sender) => ahead = load(&mut writer, ahead, sender),
-                        Job::Commit(job, sender) => {
-                            commit(&mut writer, &job, sender, &thread_wants, &thread_space);
+                        Job::Load(sender) => read_ahead = load(&mut writer, read_ahead, sender),
+                        Job::Commit(records, sender) => {
+                            commit(&mut writer, &records, sender, &thread_wants, &thread_space);
                         }
                     }
                 }
@@ -83,17 +83,20 @@ impl SqliteJournal {
     }
 }
 
-/// Sends the next portion of records. Returns the portion after it, which is read while the store
-/// restores the first.
+/// Sends the next portion of records. Then reads the following one, while the store restores this
+/// one, and returns it.
 fn load(
     writer: &mut Writer,
-    ahead: Option<Loaded>,
+    read_ahead: Option<Loaded>,
     sender: oneshot::Sender<Loaded>,
 ) -> Option<Loaded> {
-    let portion = ahead.unwrap_or_else(|| writer.load());
+    let portion = read_ahead.unwrap_or_else(|| writer.load());
     let continues = matches!(portion, Ok(Some(_)));
-    let _ = sender.send(portion);
-    continues.then(|| writer.load())
+    match sender.send(portion) {
+        Ok(()) => continues.then(|| writer.load()),
+        // The future was dropped. The next one gets this portion.
+        Err(portion) => Some(portion),
+    }
 }
 
 fn commit(
@@ -105,9 +108,10 @@ fn commit(
 ) {
     let result = writer.commit(commit);
     wants_snapshot.store(writer.wants_snapshot(), Ordering::Release);
+    space.set_outdated();
     let is_durable = result.is_ok();
     let _ = sender.send(result);
-    // Not before, since the requests wait for the result only.
+    // After the result, so that requests do not wait for this query.
     space.set_reusable(writer.reusable_bytes());
     if is_durable {
         writer.after_commit();

@@ -37,12 +37,12 @@
 //! # Limits
 //!
 //! - A new journal takes 8 MiB, 4 MiB for each file, because a commit that makes a file longer needs
-//!   another flush. SQLite's log grows once more, to 16 MiB.
+//!   another flush. SQLite's log then grows with the commits, to 16 MiB.
 //! - A snapshot is due when the log since the last one exceeds 16 MiB and twice the size of that
 //!   snapshot. Until the new snapshot is complete, the old one and the log stay on the disk.
 //! - When SQLite's log reaches 16 MiB, a separate thread copies it into the database, and SQLite
 //!   reuses it from its beginning. While commits follow each other without a pause, that thread
-//!   always lags; then the last 64 pages are copied between two commits. At 64 MiB a commit waits
+//!   always lags; then the last 256 KiB are copied between two commits. At 64 MiB a commit waits
 //!   for the copy. Beyond that, the log grows only while a [`Reader`] or a [`backup`] is open, by
 //!   the commits of that time.
 //! - The journal reports the free bytes of its disk plus those in the database. Below 64 MiB the

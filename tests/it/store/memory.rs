@@ -85,7 +85,7 @@ fn payload_of_a_fan_out_counts_once_until_the_last_notification_is_sent() {
     assert!(rig.store.can_receive());
 }
 
-/// The key counts as well as the value: twice in a notification, whose topic has it in Base16, and
+/// The key counts as well as the value: twice in a notification, whose topic contains it in Base16, and
 /// once in a record.
 #[test]
 fn keys_count_toward_outgoing_bytes_max() {

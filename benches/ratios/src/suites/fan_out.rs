@@ -37,7 +37,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     let embedded = ServerThread::embedded()?;
     let counts: &[u32] = if report.is_rehearsal() { &[3] } else { &[100, 1_000] };
     for receivers in counts {
-        // Connections of the last number end with its runtime.
+        // Each count has its own runtime, which closes its connections.
         let sides = compare(*receivers, embedded.port, mosquitto.port(), report);
         runtime()?.block_on(sides)?;
     }

@@ -24,7 +24,7 @@ pub(super) struct Keyspace {
     node: NodeId,
     entries: Slab<Entry>,
     /// The entries by the hash of their keys. Never iterated.
-    by_hash: HashTable<Hashed>,
+    by_hash: HashTable<Indexed>,
     by_key: KeyIndex,
     expiries: Deadlines<Slot>,
     hash: KeyedHash,
@@ -32,20 +32,19 @@ pub(super) struct Keyspace {
     usage: UsageTable,
 }
 
-/// An entry with half of the hash of its key: when the table grows, no key is read.
+/// The place of an entry, with 32 bits of the hash of its key. So the table grows without reading
+/// keys.
 #[derive(Clone, Copy, Debug)]
-struct Hashed {
-    half: u32,
+struct Indexed {
+    short_hash: u32,
     slot: Slot,
 }
 
-impl Hashed {
-    /// The hash in the table. It depends on the stored half only.
-    const fn hash(half: u32) -> u64 {
-        // Odd, so different halves have different hashes. The table uses the highest and the lowest
-        // bits, and the product spreads the half to both.
-        (half as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-    }
+/// The hash in the table for the 32 bits that it stores.
+const fn spread(short_hash: u32) -> u64 {
+    // Multiplication by an odd number keeps different hashes different, and spreads the 32 bits to
+    // both ends: the table uses the lowest bits and the highest seven.
+    (short_hash as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 impl Keyspace {
@@ -84,13 +83,14 @@ impl Keyspace {
 
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<Slot> {
-        let half = self.half_hash(key);
-        let is_same =
-            |other: &Hashed| other.half == half && key_at(&self.entries, other.slot) == key;
-        self.by_hash.find(Hashed::hash(half), is_same).map(|found| found.slot)
+        let short_hash = self.short_hash(key);
+        let is_same = |other: &Indexed| {
+            other.short_hash == short_hash && key_at(&self.entries, other.slot) == key
+        };
+        self.by_hash.find(spread(short_hash), is_same).map(|found| found.slot)
     }
 
-    fn half_hash(&self, key: &[u8]) -> u32 {
+    fn short_hash(&self, key: &[u8]) -> u32 {
         (self.hash.hash_one(key) >> 32) as u32
     }
 
@@ -129,9 +129,9 @@ impl Keyspace {
         entry.set_meta(meta, &self.node);
         let (owner, len) = (entry.owner(), entry.len());
         let slot = self.entries.insert(entry)?;
-        let half = self.half_hash(key);
-        let rehash = |other: &Hashed| Hashed::hash(other.half);
-        self.by_hash.insert_unique(Hashed::hash(half), Hashed { half, slot }, rehash);
+        let short_hash = self.short_hash(key);
+        let rehash = |other: &Indexed| spread(other.short_hash);
+        self.by_hash.insert_unique(spread(short_hash), Indexed { short_hash, slot }, rehash);
         self.by_key.insert(slot, |slot| key_at(&self.entries, slot));
         self.bytes += len;
         self.usage.add(owner, len);
@@ -152,7 +152,7 @@ impl Keyspace {
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Entry> {
         self.disarm(slot);
         let key = key_at(&self.entries, slot);
-        let hash = Hashed::hash(self.half_hash(key));
+        let hash = spread(self.short_hash(key));
         let found = self.by_hash.find_entry(hash, |other| other.slot == slot);
         found.ok()?.remove();
         self.by_key.remove(slot, |slot| key_at(&self.entries, slot));

@@ -189,14 +189,14 @@ impl Store {
         if registrations.peek().is_none() {
             return;
         }
-        let unit = self.outbox.unit_for(DependsOn::Key(key));
-        // One for each dialect.
+        let unit = self.outbox.unit_to_wait_for(DependsOn::Key(key));
+        // One fan-out for each dialect.
         let mut fan_outs: [Option<Slot>; 2] = [None, None];
         for registration in registrations {
             let Some(fan_out) = fan_outs.get_mut(registration.dialect as usize) else { continue };
             if fan_out.is_none() {
                 let payload = notification.encode(registration.dialect).into();
-                *fan_out = self.outbox.fan_out(payload, version.clone(), key);
+                *fan_out = self.outbox.add_fan_out(payload, version.clone(), key);
             }
             let Some(fan_out) = *fan_out else { continue };
             self.counters.notifications += 1;

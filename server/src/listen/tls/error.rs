@@ -52,8 +52,8 @@ pub enum TlsError {
     )]
     NotYetValid(SystemTime),
     /// The certificate of this broker ends before it begins, so no client would accept it.
-    #[error("the certificate ends before it begins; get a new one")]
-    EndsBeforeItBegins,
+    #[error("the certificate ends before it begins: get a new one")]
+    InvalidValidityPeriod,
     /// The client CA file is not PEM, or contains no certificate.
     #[error("no usable client CA certificate: {0}")]
     AuthorityPem(#[source] pem::Error),
@@ -104,7 +104,7 @@ impl TlsError {
             | Self::ChainIsKey
             | Self::Expired(_)
             | Self::NotYetValid(_)
-            | Self::EndsBeforeItBegins
+            | Self::InvalidValidityPeriod
             | Self::Rustls(_) => TlsPart::Chain,
             Self::Key(_) | Self::KeyIsCertificate | Self::EncryptedKey | Self::KeyMismatch => {
                 TlsPart::Key

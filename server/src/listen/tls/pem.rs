@@ -239,9 +239,9 @@ fn check_dates(chain: &[CertificateDer<'_>], provider: &CryptoProvider) -> Resul
             not_before,
             ..
         })) => Err(TlsError::NotYetValid(at(not_before))),
-        // Without its context, the error means dates that contradict each other.
+        // rustls reports this error without a time if the end precedes the beginning.
         Err(rustls::Error::InvalidCertificate(CertificateError::Expired)) => {
-            Err(TlsError::EndsBeforeItBegins)
+            Err(TlsError::InvalidValidityPeriod)
         }
         _ => Ok(()),
     }

@@ -94,7 +94,7 @@ pub struct Commit {
 /// remain authoritative.
 #[derive(Debug)]
 pub struct SnapshotPart {
-    /// A portion of the state of the store, about 64 KiB.
+    /// A portion of the state of the store: 8 KiB to 1 MiB, or one longer record.
     pub records: Vec<Record>,
     /// Set if this is the first part of a snapshot. An unfinished earlier snapshot is then
     /// discarded.

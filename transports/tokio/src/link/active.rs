@@ -131,8 +131,9 @@ impl<C: Connection> Active<C> {
                         warn!(%filter, %reason, "not subscribed: filter invalid or too long");
                     }
                     Outgoing::Publish(publish) => {
-                        // A topic can contain a long key. 128 characters show the client.
-                        warn!(topic = %format_args!("{:.128}", publish.topic), %reason, "not sent");
+                        // A topic may contain a long key.
+                        let topic: String = publish.topic.chars().take(128).collect();
+                        warn!(topic, %reason, "not sent");
                     }
                     _ => {}
                 }

@@ -11,15 +11,26 @@ use tracing::{info, warn};
 use crate::journal::{Commit, DynJournal, JournalError, JournalFuture, SnapshotPart};
 use crate::service::capture::Capture;
 
-/// Bytes of one part of a snapshot, in addition to the records of its commit. A part beside records
-/// is a multiple of them, from the least size on, so that the requests wait for little more than
-/// their own bytes; the log grows by a quarter of the snapshot meanwhile.
+/// Bytes of one part of a snapshot in a commit without records.
 const PART_BYTES: usize = 64 << 10;
-const PART_BYTES_MIN: usize = 8 << 10;
-const PART_FACTOR: u64 = 4;
 
-/// Free bytes that a snapshot must leave, for records meanwhile.
-const SNAPSHOT_RESERVE: u64 = 4 << 20;
+/// Minimum bytes of one part.
+const PART_BYTES_MIN: usize = 8 << 10;
+
+/// Bytes of one part for each byte of records in the same commit, up to [`PART_BYTES`]. So requests
+/// wait for few bytes besides their own, and the log grows by a quarter of the snapshot.
+const PART_PER_RECORD_BYTE: usize = 4;
+
+/// Maximum bytes of one part. Beside more records than [`PART_BYTES`], a part is as long as the
+/// records, so the log grows by no more than the snapshot.
+const PART_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of a record besides the payload of its request: its key, client id, topic and version.
+const RECORD_BYTES: usize = 128;
+
+/// Free bytes that a snapshot must leave: for records meanwhile, and for the records that a journal
+/// has in its log only, 16 MiB in that of `statestore-sqlite`.
+const SNAPSHOT_RESERVE: u64 = 20 << 20;
 
 /// Minimum time between two snapshots that are made to free space.
 const FULL_SNAPSHOT_INTERVAL: Duration = Duration::from_secs(60);
@@ -122,7 +133,10 @@ impl Persistence {
         let batch = store.poll_records();
         let snapshot = self.snapshot.take().map(|position| {
             let is_first = position == SnapshotPosition::default();
-            let bytes = if batch.is_some() { part_bytes(self.in_commit) } else { PART_BYTES };
+            let bytes = batch.as_ref().map_or(PART_BYTES, |batch| {
+                let payloads = usize::try_from(self.in_commit).unwrap_or(usize::MAX);
+                part_bytes(payloads.saturating_add(batch.records.len() * RECORD_BYTES))
+            });
             let (records, next) = store.store().snapshot_part(now, &position, bytes);
             self.snapshot = next;
             SnapshotPart { records, is_first, is_last: self.snapshot.is_none() }
@@ -214,8 +228,8 @@ impl Persistence {
     }
 }
 
-/// Bytes of a part of a snapshot beside records of so many bytes.
-fn part_bytes(records: u64) -> usize {
-    let bytes = usize::try_from(records.saturating_mul(PART_FACTOR)).unwrap_or(PART_BYTES);
-    bytes.clamp(PART_BYTES_MIN, PART_BYTES)
+/// Returns the bytes of a part of a snapshot in a commit with this many bytes of records.
+fn part_bytes(records: usize) -> usize {
+    let multiple = records.saturating_mul(PART_PER_RECORD_BYTE);
+    multiple.clamp(PART_BYTES_MIN, PART_BYTES).max(records.min(PART_BYTES_MAX))
 }

@@ -262,7 +262,7 @@ impl Task for StoreTask {
             && reason.is_error()
         {
             if reason == ReasonCode::PACKET_TOO_LARGE {
-                warn!(%reason, "notification not sent: it exceeds the packet size of the broker");
+                warn!(%reason, "notification not sent: it exceeds the broker's Maximum Packet Size");
             } else {
                 warn!(
                     %reason,
