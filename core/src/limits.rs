@@ -72,7 +72,7 @@ pub const EVICTED_REGISTRATIONS_KNOWN: usize = 1_024;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Keys. A million keys of 16 bytes with values of 64 bytes take some 190 MB.
+    /// Keys. A million keys of 16 bytes with values of 64 bytes take some 200 MB.
     pub keys_max: usize,
     /// Bytes of all keys and values together; the default is what a machine at the edge can spare.
     /// Each key takes some 100 to 150 bytes in addition, 35 more if it expires, 50 more if each was
@@ -87,7 +87,7 @@ pub struct StoreLimits {
     pub value_bytes_max: usize,
     /// Registrations of all clients for all keys, silenced ones included. Each takes some 400 bytes
     /// in addition to those of [`registration_bytes_max`](Self::registration_bytes_max), or some
-    /// 1,100 bytes if it is the only one of its client.
+    /// 900 bytes if it is the only one of its client, and up to 240 more for a part of its topics.
     pub registrations_max: usize,
     /// Bytes of the keys and client ids of all registrations. Without it, 65,536 registrations of
     /// the longest keys would take two gigabytes.

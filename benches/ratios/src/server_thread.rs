@@ -1,6 +1,5 @@
 //! Servers in threads of this process, for the clients that measure them.
 
-use std::net::Ipv4Addr;
 use std::thread;
 
 use tokio::runtime::{Builder, Runtime};
@@ -37,26 +36,6 @@ impl ServerThread {
             }
         });
         Ok(Self { port: port.blocking_recv()?, end: Some(end), thread: Some(thread) })
-    }
-}
-
-impl ServerThread {
-    /// Starts a store in an embedded broker.
-    ///
-    /// # Errors
-    /// If the broker cannot listen.
-    pub fn embedded() -> Result<Self, Failure> {
-        Self::spawn(async |sender, end| {
-            let options =
-                statestore_server::Options::new((Ipv4Addr::LOCALHOST, 0)).max_connections(4_096);
-            let (broker, service) = statestore_server::serve(options).await?;
-            service.wait_connected().await?;
-            let _ = sender.send(broker.local_addr().port());
-            let _ = end.await;
-            service.shutdown().await;
-            broker.stop().await;
-            Ok(())
-        })
     }
 }
 

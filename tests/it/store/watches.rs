@@ -3,6 +3,7 @@
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::Condition;
 use statestore_proto::time::Instant;
+use statestore_proto::topic::RESERVED;
 use statestore_proto::transport::{PublishToken, ReasonCode, Transmit};
 use statestore_testkit::machines::request::Sent;
 
@@ -240,5 +241,28 @@ fn unacknowledged_notifications_are_bounded_and_the_newest_kept() {
         rig.store.handle_connected(rig.now());
         let kept = notifications(&mut rig).len();
         assert!((10..=15).contains(&kept), "{kept}");
+    }
+}
+
+/// The store keeps a part of the topic for short client ids only.
+#[test]
+fn topic_contains_client_id_and_key_whatever_the_length_of_the_id() {
+    for len in [1, 63, 64, 65, 200] {
+        let (mut rig, client) = (Rig::new(), "c".repeat(len));
+        for key in ["k", "other"] {
+            assert_eq!(rig.answer(&client, &watch(key)), OK);
+            rig.request("w", &set(key, "v")).submit_to(rig.now(), &mut rig.store);
+            let sent = std::iter::from_fn(|| rig.store.poll_transmit());
+            let topics: Vec<_> = sent
+                .filter_map(|transmit| match transmit {
+                    Transmit::Publish(publish) if publish.recipient().is_some() => {
+                        Some(publish.topic.to_string())
+                    }
+                    _ => None,
+                })
+                .collect();
+            let (client, key) = (hex::encode_upper(&client), hex::encode_upper(key));
+            assert_eq!(topics, [format!("{RESERVED}/{client}/command/notify/{key}")]);
+        }
     }
 }

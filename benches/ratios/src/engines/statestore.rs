@@ -317,6 +317,8 @@ pub fn broker(folder: Option<&Path>) -> Result<ServerThread, Failure> {
     let journal = folder.map(SqliteJournal::open).transpose()?;
     ServerThread::spawn(async move |port, end| {
         let options = statestore_server::Options::new((Ipv4Addr::LOCALHOST, 0));
+        // Enough for all clients of the suite fan-out.
+        let options = options.max_connections(4_096);
         let mut service = StoreService::builder();
         if let Some(journal) = journal {
             let config = StoreConfig::new(7).durability(Durability::All);

@@ -7,6 +7,7 @@ use statestore_tokio::StateStore;
 use super::Suite;
 use super::e2e::{Samples, gets};
 use crate::bare::{self, Failure, Load, Session};
+use crate::engines::broker;
 use crate::race::Lap;
 use crate::report::Report;
 use crate::server_thread::{ServerThread, runtime};
@@ -22,7 +23,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
         eprintln!("embedded: skipped: mosquitto is not installed (apt-get install mosquitto)");
         return Ok(());
     };
-    let embedded = ServerThread::embedded()?;
+    let embedded = broker(None)?;
     let port = mosquitto.port();
     let external = ServerThread::spawn(async move |sender, end| {
         let service = statestore_client::serve(Options::new("statestore", "127.0.0.1", port))?;

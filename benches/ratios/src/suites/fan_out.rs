@@ -16,9 +16,10 @@ use tokio::sync::Semaphore;
 
 use super::Suite;
 use crate::bare::Failure;
+use crate::engines::broker;
 use crate::race::Lap;
 use crate::report::Report;
-use crate::server_thread::{ServerThread, runtime};
+use crate::server_thread::runtime;
 
 pub(super) const SUITE: Suite = Suite {
     name: "fan-out",
@@ -34,7 +35,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
         eprintln!("fan-out: skipped: mosquitto is not installed (apt-get install mosquitto)");
         return Ok(());
     };
-    let embedded = ServerThread::embedded()?;
+    let embedded = broker(None)?;
     let counts: &[u32] = if report.is_rehearsal() { &[3] } else { &[100, 1_000] };
     for receivers in counts {
         // Each count has its own runtime, which closes its connections.

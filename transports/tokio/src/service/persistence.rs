@@ -233,3 +233,19 @@ fn part_bytes(records: usize) -> usize {
     let multiple = records.saturating_mul(PART_PER_RECORD_BYTE);
     multiple.clamp(PART_BYTES_MIN, PART_BYTES).max(records.min(PART_BYTES_MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshot_part_is_four_times_the_records_within_its_limits() {
+        const KIB: usize = 1 << 10;
+        for (records, part) in
+            [(0, 8), (1, 8), (2, 8), (4, 16), (16, 64), (64, 64), (500, 500), (8_192, 1_024)]
+        {
+            assert_eq!(part_bytes(records * KIB), part * KIB, "{records} KiB of records");
+        }
+        assert_eq!(part_bytes(usize::MAX), PART_BYTES_MAX);
+    }
+}
