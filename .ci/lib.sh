@@ -70,6 +70,20 @@ build_tool() {
     env -u CARGO_TARGET_DIR cargo install --quiet --debug --locked --root "$target/tools" "$2"
 }
 
+# install_wheel COMMAND PACKAGE: installs a tool from the Python package index into target/tools if
+# the machine lacks it. Returns whether the tool exists.
+install_wheel() {
+    have "$1" && return
+    local environment=$target/tools/python/$2
+    {
+        python3 -m venv --clear "$environment" &&
+            "$environment/bin/pip" install --disable-pip-version-check --only-binary :all: "$2"
+    } >/dev/null 2>&1 || return 1
+    printf '   installed %s into %s\n' "$2" "$environment"
+    mkdir -p "$target/tools/bin"
+    ln -sf "$environment/bin/$1" "$target/tools/bin/$1"
+}
+
 have_mosquitto() { have mosquitto || [ -x /usr/sbin/mosquitto ]; }
 
 # Prints the missing system packages that statestore-paho and the deployed SDK need to build.
