@@ -48,6 +48,33 @@ struct Expiry {
     deadline: Duration,
 }
 
+/// Identifiers of the properties that belong to a connection, as a set of [`bit`]s.
+const OF_CONNECTION: u64 = bit(id::TOPIC_ALIAS) | bit(id::SUBSCRIPTION);
+
+/// Summary of encoded properties.
+struct Summary {
+    /// Bit set of the property identifiers that occur.
+    seen: u64,
+    /// Position and value of the message expiry interval.
+    expiry: Option<(usize, u32)>,
+}
+
+impl Summary {
+    fn of(properties: &[u8]) -> Self {
+        let (mut seen, mut expiry, mut at) = (0, None, 0);
+        for piece in Pieces::new(properties) {
+            seen |= bit(piece.id);
+            if let Some(Property::MessageExpiry(seconds)) =
+                (piece.id == id::MESSAGE_EXPIRY).then(|| piece.read()).flatten()
+            {
+                expiry = Some((at + 1, seconds));
+            }
+            at += piece.bytes.len();
+        }
+        Self { seen, expiry }
+    }
+}
+
 impl Message {
     /// Copies a PUBLISH to `topic`, without the properties of its connection: topic alias and
     /// subscription identifiers.
@@ -59,32 +86,21 @@ impl Message {
     ) -> Result<Self, Unwritable> {
         let mut length = Length::default();
         publish.properties.put(&mut length)?;
-        let mut properties = BytesMut::with_capacity(length.0);
-        publish.properties.put(&mut properties)?;
-        let mut bytes = BytesMut::with_capacity(length.0 + publish.payload.len());
-        let mut expiry = None;
-        // Start of the bytes that are not copied yet, and position of the current property.
-        let (mut from, mut at, mut seen) = (0, 0, 0);
-        for piece in Pieces::new(&properties) {
-            let next = at + piece.bytes.len();
-            match piece.id {
-                id::TOPIC_ALIAS | id::SUBSCRIPTION => {
-                    bytes.extend_from_slice(properties.get(from..at).unwrap_or_default());
-                    from = next;
-                }
-                id::MESSAGE_EXPIRY => {
-                    seen |= bit(id::MESSAGE_EXPIRY);
-                    if let Some(Property::MessageExpiry(seconds)) = piece.read() {
-                        let at = bytes.len() + at - from + 1;
-                        let deadline = now.saturating_add(Duration::from_secs(seconds.into()));
-                        expiry = Some(Expiry { at, seconds, deadline });
-                    }
-                }
-                other => seen |= bit(other),
-            }
-            at = next;
+        let capacity = length.0 + publish.payload.len();
+        let mut bytes = BytesMut::with_capacity(capacity);
+        publish.properties.put(&mut bytes)?;
+        let mut summary = Summary::of(&bytes);
+        if summary.seen & OF_CONNECTION != 0 {
+            let all = core::mem::replace(&mut bytes, BytesMut::with_capacity(capacity));
+            let kept = Pieces::new(&all).filter(|piece| bit(piece.id) & OF_CONNECTION == 0);
+            kept.for_each(|piece| bytes.extend_from_slice(piece.bytes));
+            summary = Summary::of(&bytes);
         }
-        bytes.extend_from_slice(properties.get(from..at).unwrap_or_default());
+        let Summary { seen, expiry } = summary;
+        let expiry = expiry.map(|(at, seconds)| {
+            let deadline = now.saturating_add(Duration::from_secs(seconds.into()));
+            Expiry { at, seconds, deadline }
+        });
         let properties = bytes.len();
         bytes.extend_from_slice(publish.payload);
         Ok(Self {

@@ -2,14 +2,15 @@
 
 #[cfg(feature = "alloc")]
 mod pieces;
+mod value;
 
 #[cfg(feature = "alloc")]
 pub use pieces::{Piece, Pieces};
 
 use crate::error::{Malformed, Unwritable};
 use crate::kind::Kind;
+use crate::property::value::ValueType;
 use crate::qos::Qos;
-use crate::topic;
 use crate::wire::{Reader, Sink, put_binary, put_varint};
 
 /// Identifiers of properties.
@@ -130,51 +131,39 @@ pub enum Property<'a> {
 }
 
 impl<'a> Property<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+    /// Reads a property whose value was [checked](ValueType::check) before.
+    fn read_checked(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         // An identifier is a variable byte integer, and all known ones have one byte.
         let id = reader.byte()?;
-        let flag = |reader: &mut Reader<'_>| match reader.byte()? {
-            value @ 0..=1 => Ok(value == 1),
-            _ => Err(Malformed::Value(id)),
-        };
+        let flag = |reader: &mut Reader<'_>| reader.byte().map(|byte| byte != 0);
         Ok(match id {
             id::PAYLOAD_FORMAT => Self::PayloadFormat(flag(reader)?),
             id::MESSAGE_EXPIRY => Self::MessageExpiry(reader.four()?),
-            id::CONTENT_TYPE => Self::ContentType(reader.text()?),
-            id::RESPONSE_TOPIC => {
-                Self::ResponseTopic(check_value(reader.text()?, |text| topic::is_name(text), id)?)
-            }
+            id::CONTENT_TYPE => Self::ContentType(reader.checked_text()?),
+            id::RESPONSE_TOPIC => Self::ResponseTopic(reader.checked_text()?),
             id::CORRELATION_DATA => Self::CorrelationData(reader.binary()?),
-            id::SUBSCRIPTION => {
-                Self::SubscriptionId(check_value(reader.varint()?, |id| *id > 0, id)?)
-            }
+            id::SUBSCRIPTION => Self::SubscriptionId(reader.varint()?),
             id::SESSION_EXPIRY => Self::SessionExpiry(reader.four()?),
-            id::ASSIGNED_CLIENT_ID => Self::AssignedClientId(reader.text()?),
+            id::ASSIGNED_CLIENT_ID => Self::AssignedClientId(reader.checked_text()?),
             id::SERVER_KEEP_ALIVE => Self::ServerKeepAlive(reader.two()?),
-            id::AUTHENTICATION_METHOD => Self::AuthenticationMethod(reader.text()?),
+            id::AUTHENTICATION_METHOD => Self::AuthenticationMethod(reader.checked_text()?),
             id::AUTHENTICATION_DATA => Self::AuthenticationData(reader.binary()?),
             id::REQUEST_PROBLEM_INFORMATION => Self::RequestProblemInformation(flag(reader)?),
             id::WILL_DELAY => Self::WillDelay(reader.four()?),
             id::REQUEST_RESPONSE_INFORMATION => Self::RequestResponseInformation(flag(reader)?),
-            id::RESPONSE_INFORMATION => Self::ResponseInformation(reader.text()?),
-            id::SERVER_REFERENCE => Self::ServerReference(reader.text()?),
-            id::REASON_STRING => Self::ReasonString(reader.text()?),
-            id::RECEIVE_MAXIMUM => {
-                Self::ReceiveMaximum(check_value(reader.two()?, |max| *max > 0, id)?)
-            }
+            id::RESPONSE_INFORMATION => Self::ResponseInformation(reader.checked_text()?),
+            id::SERVER_REFERENCE => Self::ServerReference(reader.checked_text()?),
+            id::REASON_STRING => Self::ReasonString(reader.checked_text()?),
+            id::RECEIVE_MAXIMUM => Self::ReceiveMaximum(reader.two()?),
             id::TOPIC_ALIAS_MAXIMUM => Self::TopicAliasMaximum(reader.two()?),
-            id::TOPIC_ALIAS => {
-                Self::TopicAlias(check_value(reader.two()?, |alias| *alias > 0, id)?)
-            }
+            id::TOPIC_ALIAS => Self::TopicAlias(reader.two()?),
             id::MAXIMUM_QOS => Self::MaximumQos(match flag(reader)? {
                 false => Qos::AtMostOnce,
                 true => Qos::AtLeastOnce,
             }),
             id::RETAIN_AVAILABLE => Self::RetainAvailable(flag(reader)?),
-            id::USER => Self::User(reader.text()?, reader.text()?),
-            id::MAXIMUM_PACKET_SIZE => {
-                Self::MaximumPacketSize(check_value(reader.four()?, |max| *max > 0, id)?)
-            }
+            id::USER => Self::User(reader.checked_text()?, reader.checked_text()?),
+            id::MAXIMUM_PACKET_SIZE => Self::MaximumPacketSize(reader.four()?),
             id::WILDCARD_AVAILABLE => Self::WildcardAvailable(flag(reader)?),
             id::SUBSCRIPTION_IDS_AVAILABLE => Self::SubscriptionIdsAvailable(flag(reader)?),
             id::SHARED_AVAILABLE => Self::SharedAvailable(flag(reader)?),
@@ -224,10 +213,6 @@ pub const fn bit(id: u8) -> u64 {
     1 << (id & 0x3f)
 }
 
-fn check_value<T>(value: T, is_allowed: impl FnOnce(&T) -> bool, id: u8) -> Result<T, Malformed> {
-    if is_allowed(&value) { Ok(value) } else { Err(Malformed::Value(id)) }
-}
-
 /// The place of properties, which determines the allowed ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -245,9 +230,8 @@ impl Place {
         }
     }
 
-    /// Returns whether the property is allowed here (table 2-4); `None` if the identifier is
-    /// unknown.
-    const fn has(self, id: u8) -> Option<bool> {
+    /// Returns whether the property is allowed here (table 2-4).
+    const fn has(self, id: u8) -> bool {
         const WILL: u16 = Place::Will.bit();
         const CONNECT: u16 = Place::Packet(Kind::Connect).bit();
         const CONNACK: u16 = Place::Packet(Kind::ConnAck).bit();
@@ -288,9 +272,9 @@ impl Place {
             | id::WILDCARD_AVAILABLE
             | id::SUBSCRIPTION_IDS_AVAILABLE
             | id::SHARED_AVAILABLE => CONNACK,
-            _ => return None,
+            _ => 0,
         };
-        Some(places & self.bit() != 0)
+        places & self.bit() != 0
     }
 
     const fn may_repeat(self, id: u8) -> bool {
@@ -330,13 +314,13 @@ impl<'a> Properties<'a> {
 
     fn check(all: Reader<'a>, place: Place) -> Result<Self, Malformed> {
         let (mut rest, mut seen) = (all, 0_u64);
-        while let Some(id) = rest.as_bytes().first().copied() {
-            match place.has(id) {
-                Some(true) => {}
-                Some(false) => return Err(Malformed::Misplaced(id)),
-                None => return Err(Malformed::Property(id)),
+        while !rest.is_empty() {
+            let id = rest.byte()?;
+            let value_type = ValueType::of(id).ok_or(Malformed::Property(id))?;
+            if !place.has(id) {
+                return Err(Malformed::Misplaced(id));
             }
-            Property::read(&mut rest)?;
+            value_type.check(&mut rest, id)?;
             let bit = bit(id);
             if seen & bit != 0 && !place.may_repeat(id) {
                 return Err(Malformed::Twice(id));
@@ -406,7 +390,8 @@ impl<'a> Properties<'a> {
     #[cfg(feature = "alloc")]
     pub fn first(&self, id: u8) -> Option<Property<'a>> {
         let mut pieces = Pieces::new(self.as_bytes());
-        self.has(id).then(|| pieces.find(|piece| piece.id == id)).flatten()?.read()
+        let piece = self.has(id).then(|| pieces.find(|piece| piece.id == id)).flatten()?;
+        Property::read_checked(&mut Reader::new(piece.bytes)).ok()
     }
 
     /// The first result of `choose` that is not `None`.
@@ -441,7 +426,7 @@ impl<'a> Iterator for Iter<'a> {
 
     fn next(&mut self) -> Option<Property<'a>> {
         // The properties were validated, so the only possible error is the end.
-        Property::read(&mut self.0).ok()
+        Property::read_checked(&mut self.0).ok()
     }
 }
 

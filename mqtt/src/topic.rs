@@ -4,12 +4,17 @@
 /// checked, since it is invalid in every MQTT string.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
+    is_name_of_bytes(text.as_bytes())
+}
+
+/// As [`is_name`], for the bytes of a text.
+pub(crate) fn is_name_of_bytes(text: &[u8]) -> bool {
     !text.is_empty() && !has_wildcard(text)
 }
 
 /// Reads the whole text without an early exit, so that the compiler vectorizes the loop.
-fn has_wildcard(text: &str) -> bool {
-    text.bytes().fold(false, |found, byte| found | (byte == b'+') | (byte == b'#'))
+fn has_wildcard(text: &[u8]) -> bool {
+    text.iter().fold(false, |found, byte| found | (*byte == b'+') | (*byte == b'#'))
 }
 
 /// Returns whether the text is a valid filter without a share: `+` is a whole level, and `#` is the

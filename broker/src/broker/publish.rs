@@ -127,7 +127,7 @@ impl Broker {
             Some(Property::ResponseTopic(topic)) => Some(topic),
             _ => None,
         };
-        let result = if topic.split('/').count() > self.config.limits.levels {
+        let result = if has_more_levels(topic, self.config.limits.levels) {
             Err(Reason::TOPIC_NAME_INVALID)
         } else {
             let allowed = acl.may_publish(client_id, topic, response_topic);
@@ -138,4 +138,10 @@ impl Broker {
             self.incidents.push(IncidentRef { response_topic, ..incident });
         })
     }
+}
+
+/// Returns whether a topic has more than `max` levels.
+fn has_more_levels(topic: &str, max: usize) -> bool {
+    // A topic with `max` separators has at least as many bytes.
+    topic.len() >= max && topic.bytes().filter(|byte| *byte == b'/').count() >= max
 }

@@ -1,6 +1,7 @@
 //! Iteration over validated properties without decoding them.
 
-use super::{Property, id};
+use super::Property;
+use super::value::ValueType;
 use crate::error::Malformed;
 use crate::wire::Reader;
 
@@ -55,36 +56,16 @@ impl<'a> Piece<'a> {
     /// Decodes the property; `None` if it is malformed.
     #[must_use]
     pub fn read(self) -> Option<Property<'a>> {
-        Property::read(&mut Reader::new(self.bytes)).ok()
+        let mut value = Reader::new(self.bytes.get(1..)?);
+        ValueType::of(self.id)?.check(&mut value, self.id).ok()?;
+        Property::read_checked(&mut Reader::new(self.bytes)).ok()
     }
 }
 
-/// Skips a property and returns its identifier.
+/// Skips a checked property and returns its identifier.
 fn skip(reader: &mut Reader<'_>) -> Result<u8, Malformed> {
     let id = reader.byte()?;
-    match id {
-        id::PAYLOAD_FORMAT
-        | id::REQUEST_PROBLEM_INFORMATION
-        | id::REQUEST_RESPONSE_INFORMATION
-        | id::MAXIMUM_QOS
-        | id::RETAIN_AVAILABLE
-        | id::WILDCARD_AVAILABLE
-        | id::SUBSCRIPTION_IDS_AVAILABLE
-        | id::SHARED_AVAILABLE => reader.byte().map(drop)?,
-        id::SERVER_KEEP_ALIVE | id::RECEIVE_MAXIMUM | id::TOPIC_ALIAS_MAXIMUM | id::TOPIC_ALIAS => {
-            reader.two().map(drop)?
-        }
-        id::MESSAGE_EXPIRY | id::SESSION_EXPIRY | id::WILL_DELAY | id::MAXIMUM_PACKET_SIZE => {
-            reader.four().map(drop)?;
-        }
-        id::SUBSCRIPTION => reader.varint().map(drop)?,
-        id::USER => {
-            reader.binary()?;
-            reader.binary()?;
-        }
-        // Strings and binary data.
-        _ => reader.binary().map(drop)?,
-    }
+    ValueType::of(id).ok_or(Malformed::Property(id))?.skip(reader)?;
     Ok(id)
 }
 
