@@ -60,14 +60,15 @@ install_toolchain() {
         try_rustup toolchain install "$1" --profile minimal --no-self-update
 }
 
-# build_tool COMMAND PACKAGE: builds a tool into target/tools if the machine lacks it.
-# Returns whether the tool exists.
+# build_tool COMMAND PACKAGE [OPTION...]: builds a tool into target/tools if the machine lacks it,
+# with these options of `cargo install`. Returns whether the tool exists.
 build_tool() {
     have "$1" && return
-    printf '   building %s into %s\n' "$2" "$target/tools"
+    shift
+    printf '   building %s into %s\n' "$1" "$target/tools"
     # Without optimization, since the build takes far longer than the run. Without CARGO_TARGET_DIR,
     # cargo uses a temporary target folder, so the build leaves no files there.
-    env -u CARGO_TARGET_DIR cargo install --quiet --debug --locked --root "$target/tools" "$2"
+    env -u CARGO_TARGET_DIR cargo install --quiet --debug --locked --root "$target/tools" "$@"
 }
 
 # install_wheel COMMAND PACKAGE: installs a tool from the Python package index into target/tools if
