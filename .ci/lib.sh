@@ -119,7 +119,7 @@ features+=,statestore-rumqttc/encrypted-keys,statestore-verify/tls
 
 # Sets `workspace`: the arguments of cargo that select packages and features.
 # - With CHECK_MEMBERS=default, they select the default members.
-# - Otherwise, they select all packages and features. It installs the system packages that these
+# - Otherwise, also with CHECK_MEMBERS=all, they select all packages and features. It installs the system packages that these
 #   need. If that fails, it skips the packages that cannot be built.
 select_workspace() {
     if [ "${CHECK_MEMBERS:-}" = default ]; then
@@ -174,6 +174,19 @@ build_commands() {
     run cargo build --quiet "${workspace[@]}" --locked --bins --tests
     export STATESTORE_BIN=$target/debug/statestore
     export STATESTORE_TOOLS_BIN=$target/debug/statestore-tools
+}
+
+# Builds the command alone, or with the features of the tests if all steps run: the step tests has
+# compiled these. Exports its path.
+build_command() {
+    [ -z "${STATESTORE_BIN:-}" ] || return 0
+    if [ "${CHECK_MEMBERS:-}" = all ]; then
+        select_workspace
+        build_commands
+    else
+        run cargo build --quiet --locked -p statestore
+        export STATESTORE_BIN=$target/debug/statestore
+    fi
 }
 
 mkdir -p "$target"
