@@ -63,7 +63,8 @@ impl<'a> Command<&'a [u8]> {
     /// allocates nothing.
     ///
     /// # Errors
-    /// The same as [`Request::decode`], and [`PeerErrorKind::UnknownCommand`] for a SCAN.
+    /// The same as [`Request::decode`], but [`PeerErrorKind::UnknownCommand`] for every SCAN, even
+    /// one with too many arguments.
     ///
     /// ```
     /// use statestore_proto::message::{Command, Refusal};
@@ -85,9 +86,13 @@ impl<'a> Command<&'a [u8]> {
     /// The same as [`decode`](Self::decode).
     pub fn decode_with(payload: &'a [u8], case: WordCase) -> Result<Self, PeerError> {
         let decoder = Decoder::read(payload, case)?;
-        match decoder.request()? {
-            Request::Command(command) => Ok(command),
-            Request::Scan(_) => Err(decoder.verb_error(PeerErrorKind::UnknownCommand)),
+        match decoder.request() {
+            Ok(Request::Command(command)) => Ok(command),
+            // A malformed SCAN is a SCAN too.
+            Err(error) if !decoder.is_scan() => Err(error),
+            Ok(Request::Scan(_)) | Err(_) => {
+                Err(decoder.verb_error(PeerErrorKind::UnknownCommand))
+            }
         }
     }
 }
@@ -165,6 +170,10 @@ impl<'a> Decoder<'a> {
             RequestKind::Scan,
         ];
         kinds.into_iter().find(|kind| self.is(verb, kind.verb().as_bytes()))
+    }
+
+    fn is_scan(&self) -> bool {
+        self.total > 0 && self.is(self.elements[0], RequestKind::Scan.verb().as_bytes())
     }
 
     /// The options of a SET, in any order.

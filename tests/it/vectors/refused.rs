@@ -70,3 +70,15 @@ fn message_of_another_kind_is_rejected() {
         same("request", &request, &Err(PeerErrorKind::UnknownCommand))
     });
 }
+
+#[test]
+fn scan_with_any_number_of_arguments_is_no_command() {
+    let refused = |payload: &[u8]| Command::decode(payload).map_err(|error| error.kind).map(drop);
+    let unknown = Err(PeerErrorKind::UnknownCommand);
+    vectors("scans.txt").run(8, |case| same("scan", &refused(&case.bytes("payload")?), &unknown));
+    for arguments in 0..=8 {
+        let mut payload = format!("*{}\r\n$4\r\nscan\r\n", arguments + 1);
+        payload.push_str(&"$1\r\na\r\n".repeat(arguments));
+        assert_eq!(refused(payload.as_bytes()), unknown, "{arguments} arguments");
+    }
+}
