@@ -1,6 +1,5 @@
 //! Committed entries, responses and versions are restored after a restart.
 
-use std::future::Future as _;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
