@@ -130,7 +130,7 @@ select_workspace() {
     have_protobuf || install_system_packages protobuf-compiler libprotobuf-dev || true
     workspace=(--workspace --all-features)
     can_build_openssl && have_protobuf && return
-    skip "the feature jemalloc" "it is built only where all features are"
+    skip "the feature jemalloc" "only a build with all features contains it"
     # --all-features would select features that need the missing packages.
     workspace=(--workspace --features "$features")
     if can_build_openssl; then

@@ -17,6 +17,7 @@ use crate::args::Data;
 use crate::escape::{on_one_line, path_on_one_line};
 use crate::failure::Failure;
 use crate::output;
+use crate::policy::counted;
 use crate::progress::{Progress, bytes};
 use crate::signals::Signals;
 
@@ -85,12 +86,17 @@ fn report(directory: &Directory, on_disk: u64) -> String {
     line("last version", on_one_line(&issued));
     let snapshot = status.snapshot.map_or_else(
         || "none".to_owned(),
-        |snapshot| format!("{} in {} parts", bytes(snapshot.bytes), snapshot.parts),
+        |snapshot| format!("{} in {}", bytes(snapshot.bytes), number(snapshot.parts, "part")),
     );
     line("snapshot", snapshot);
-    line("log", format!("{} in {} batches", bytes(status.log_bytes), status.log_commits));
+    let commits = number(status.log_commits, "commit");
+    line("log", format!("{} in {commits}", bytes(status.log_bytes)));
     line("on disk", bytes(on_disk));
     text
+}
+
+fn number(count: u64, what: &str) -> String {
+    counted(usize::try_from(count).unwrap_or(usize::MAX), what)
 }
 
 async fn compact(dir: PathBuf) -> Result<ExitCode, Failure> {

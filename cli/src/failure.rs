@@ -8,7 +8,9 @@ use statestore_proto::message::{Refusal, ServiceError};
 use statestore_proto::transport::ReasonCode;
 use statestore_server::OtherStore;
 use statestore_sqlite::OpenError;
-use statestore_tokio::{CloseReason, Error, LinkError, LinkErrorKind, Status, StoreClosed};
+use statestore_tokio::{
+    CloseReason, Error, JournalError, LinkError, LinkErrorKind, Status, StoreClosed,
+};
 
 use crate::escape::on_one_line;
 use crate::exit::Exit;
@@ -49,8 +51,7 @@ impl Failure {
     pub(crate) fn directory(error: &OpenError) -> Self {
         match error {
             OpenError::Io { path, source } if is_wrong_path(source) => Self::Refused(format!(
-                "data directory {}: {source}; check the path: a directory is created only if its \
-                 parent exists and this user may write there",
+                "data directory {}: {source}; check the path, and that this user may create it",
                 path.display()
             )),
             OpenError::Full(_) | OpenError::Io { .. } => Self::Storage(error.to_string()),
@@ -164,6 +165,10 @@ impl Failure {
     /// End of a store that was ready before, so its options are valid.
     pub(crate) fn ended(closed: &StoreClosed) -> Self {
         match &closed.reason {
+            // A file that was removed may have contained acknowledged writes.
+            Some(CloseReason::Journal(error)) if is_replaced(error) => {
+                Self::Storage(error.to_string())
+            }
             Some(CloseReason::Journal(error)) => {
                 Self::Storage(format!("{error}; every acknowledged write is durable"))
             }
@@ -313,6 +318,12 @@ fn is_wrong_path(error: &io::Error) -> bool {
     ) || Errno::from_io_error(error) == Some(Errno::LOOP)
 }
 
+/// Returns whether a file of the data directory was removed, replaced or truncated.
+fn is_replaced(error: &JournalError) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+    matches!(cause, Some(OpenError::Replaced(_)))
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Refused(text)
@@ -373,6 +384,18 @@ mod tests {
                 let shown = Failure::stopped_at(at, &status).to_string();
                 assert!(shown.contains(part), "{shown}");
             }
+        }
+    }
+
+    #[test]
+    fn durability_of_acknowledged_writes_is_not_promised_after_a_file_was_replaced() {
+        for (error, is_promised) in [
+            (OpenError::Full("records.db".into()), true),
+            (OpenError::Replaced("records.db".into()), false),
+        ] {
+            let reason = Some(CloseReason::Journal(error.into()));
+            let shown = Failure::ended(&StoreClosed { reason }).to_string();
+            assert_eq!(shown.contains("every acknowledged write is durable"), is_promised);
         }
     }
 

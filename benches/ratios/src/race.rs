@@ -18,12 +18,10 @@ impl Effort {
     pub const FULL: Self = Self { batch: Duration::from_micros(60), rounds: 501 };
     /// For tests: each contestant runs, and its time is meaningless.
     pub const TEST: Self = Self { batch: Duration::ZERO, rounds: 1 };
-}
 
-impl Effort {
-    /// Returns whether this is a test, whose figures are meaningless.
+    /// Returns whether this is [`TEST`](Self::TEST).
     #[must_use]
-    pub const fn is_rehearsal(&self) -> bool {
+    pub const fn is_test(&self) -> bool {
         self.rounds == 1
     }
 }

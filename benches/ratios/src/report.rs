@@ -211,8 +211,8 @@ impl<'a> Report<'a> {
 
     /// Returns whether this is a test of the suites, whose figures are meaningless.
     #[must_use]
-    pub fn is_rehearsal(&self) -> bool {
-        self.effort.is_rehearsal()
+    pub fn is_test(&self) -> bool {
+        self.effort.is_test()
     }
 
     /// Adds a figure without a peer.

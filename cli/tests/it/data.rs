@@ -192,7 +192,7 @@ fn check_prints_the_contents() {
         "registrations  1\n",
         "last version   1700000000077:0:StateStore\n",
         "snapshot       none\n",
-        " in 11 batches\n",
+        " in 11 commits\n",
         "on disk ",
     ] {
         assert!(ended.text().contains(line), "{line:?} is not in: {}", ended.text());
@@ -270,6 +270,10 @@ fn compacted_directory_has_the_same_contents() {
     let status = Reader::open(&dir).unwrap().status();
     assert!(status.snapshot.is_some_and(|snapshot| snapshot.bytes < 4_000), "{status:?}");
     assert!(status.log_bytes < 1_000, "{status:?}");
+    let checked = run(&mut data("check", &dir));
+    for part in [" in 1 part\n", " in 1 commit\n"] {
+        assert!(checked.text().contains(part), "{checked:?}");
+    }
     // Another clock counts the remaining time here.
     let timeless = |records: Vec<Record>| {
         let without = |mut record: Record| {

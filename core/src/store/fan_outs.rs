@@ -25,8 +25,8 @@ pub(super) struct FanOut {
 /// The fan-outs with queued or sent notifications. Counts their bytes: once for all queued
 /// notifications of a fan-out, and once for all sent ones.
 ///
-/// A fan-out counts until its last notification is gone, whatever the order in which they are
-/// acknowledged.
+/// A fan-out is removed with the last of its notifications. The order of their acknowledgements does
+/// not matter.
 #[derive(Debug)]
 pub(super) struct FanOuts {
     fan_outs: Slab<FanOut>,
@@ -47,8 +47,8 @@ impl FanOuts {
         self.sent_bytes
     }
 
-    /// Adds a fan-out about a key. At least one notification of it must be queued. `None` when 2^32
-    /// fan-outs exist, which the limit of the queue excludes.
+    /// Adds a fan-out about a key. Queue at least one notification of it: the last one removes it.
+    /// `None` when 2^32 fan-outs exist, which the limit of the queue excludes.
     pub(super) fn insert(&mut self, payload: Bytes, version: Hlc, key: &[u8]) -> Option<Slot> {
         let topic_tail = topic::notification_tail(key);
         let bytes = payload.len() + topic_tail.len();
@@ -82,6 +82,7 @@ impl FanOuts {
 
     /// Moves a notification from the sent ones to the queued ones.
     pub(super) fn requeue(&mut self, slot: Slot) {
+        // In this order, since a fan-out without notifications is removed.
         self.add_queued(slot);
         self.remove_sent(slot);
     }

@@ -51,12 +51,13 @@ pub(super) struct Outbox {
     bytes: usize,
     /// The number of the last complete unit.
     units: u64,
-    /// The last unit that was handed out, and the last that was persisted.
+    /// The number of the last unit that was handed out.
     handed_out: u64,
+    /// The number of the last unit that was persisted.
     persisted: u64,
     unpersisted: UnpersistedKeys,
-    /// Buffer for the topic of a notification. Its capacity is at most that of a topic, 64 KiB.
-    topic: String,
+    /// Buffer for the topic of a notification. A topic has at most 64 KiB.
+    topic_buffer: String,
 }
 
 /// The packets that wait for one unit.
@@ -69,9 +70,9 @@ struct Held {
 /// A queued packet. Small, because it is moved between queues.
 #[derive(Debug)]
 enum Packet {
-    /// Its topic is written when it is sent.
+    /// The PUBLISH is built when it is sent.
     Notification(PendingNotification),
-    /// Its place in [`Outbox::others`].
+    /// A packet in [`Outbox::others`].
     Other(Slot),
 }
 
@@ -105,7 +106,7 @@ impl Outbox {
             handed_out: 0,
             persisted: 0,
             unpersisted: UnpersistedKeys::new(seed),
-            topic: String::new(),
+            topic_buffer: String::new(),
         }
     }
 
@@ -133,7 +134,7 @@ impl Outbox {
         }
     }
 
-    /// Adds what the notifications of a change share. At least one of them must be queued.
+    /// Adds the fan-out of a change. Queue at least one notification of it.
     pub(super) fn add_fan_out(&mut self, payload: Bytes, version: Hlc, key: &[u8]) -> Option<Slot> {
         self.fan_outs.insert(payload, version, key)
     }
@@ -203,7 +204,7 @@ impl Outbox {
                     self.fan_outs.remove_queued(notification.fan_out);
                 }
                 Packet::Notification(notification) => {
-                    let publish = notification.to_publish(&self.fan_outs, &mut self.topic);
+                    let publish = notification.to_publish(&self.fan_outs, &mut self.topic_buffer);
                     self.unacknowledged.push(&mut self.fan_outs, notification);
                     if let Some(publish) = publish {
                         return Some(Transmit::Publish(publish));

@@ -139,8 +139,8 @@ impl Registration {
     }
 }
 
-/// Bytes of the longest client id whose part of the topic is kept. It has twice these bytes, which
-/// count against no limit.
+/// Bytes of the longest client id whose part of the topic is stored. That part has twice as many
+/// bytes, and they count against no limit.
 const SHARED_HEAD_ID_MAX: usize = 64;
 
 fn shared_head(client_id: &str) -> Option<Arc<str>> {

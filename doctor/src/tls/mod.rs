@@ -234,7 +234,8 @@ fn of_rustls(error: &rustls::Error) -> Option<TlsProblem> {
 
 fn of_certificate(error: &CertificateError) -> TlsProblem {
     match error {
-        CertificateError::UnknownIssuer => TlsProblem::UnknownCa,
+        // A CA that was created again has the same name and another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => TlsProblem::UnknownCa,
         CertificateError::Other(OtherError(error))
             if error.downcast_ref() == Some(&webpki::Error::CaUsedAsEndEntity) =>
         {
@@ -325,6 +326,11 @@ mod tests {
                 " contains no host names: it needs the subject alternative name localhost"
             )
         );
+    }
+
+    #[test]
+    fn certificate_of_another_ca_with_the_same_name_is_from_an_unknown_ca() {
+        assert_eq!(of_certificate(&CertificateError::BadSignature), TlsProblem::UnknownCa);
     }
 
     #[test]

@@ -17,15 +17,15 @@ use rusqlite::wal::CheckpointMode;
 use crate::database;
 use crate::error::OpenError;
 
-/// Bytes of the log at which copying starts. Commits are slower during copying, so it should be rare:
-/// at 4 MiB, the 99th percentile of a SET was 1.7 to 6 times as long.
+/// Bytes of the log at which copying starts. Commits are slower during copying, so it should be
+/// rare: with 4 MiB, the 99th percentile of the latency of a SET was 1.7 to 6 times as long.
 const LOG_BYTES: i64 = 16 << 20;
 
 /// Maximum number of bytes that the writer copies itself.
 const REST_BYTES: i64 = 256 << 10;
 
 /// Bytes of the log at which the writer copies it and commits wait.
-const LOG_BYTES_MAX: i64 = 4 * LOG_BYTES;
+pub(crate) const LOG_BYTES_MAX: i64 = 4 * LOG_BYTES;
 
 /// Maximum number of passes of the checkpoint thread each time it is woken.
 const PASSES: usize = 4;
@@ -121,14 +121,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the bytes of the pages in the log, and of those that are copied to the database.
+/// Copies pages of the log to the database, except in the mode `NOOP`. Returns the bytes of all
+/// pages in the log, and the bytes of those that are copied; zeros if another connection is copying.
 fn checkpoint(db: &Connection, mode: CheckpointMode) -> rusqlite::Result<(i64, i64)> {
     match db.wal_checkpoint_v2(Some("main"), mode) {
         Ok((pages, copied)) => {
             let bytes = database::page_bytes(db)?;
             Ok((bytes.saturating_mul(pages.into()), bytes.saturating_mul(copied.into())))
         }
-        // Another connection holds the checkpoint lock.
         Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {
             Ok((0, 0))
         }

@@ -8,7 +8,7 @@ use statestore_proto::store::{RECORDS_FORMAT, Record, RecordsError, decode_recor
 use crate::error::OpenError;
 use crate::row_seal::{JournalId, RowKind};
 
-/// Bytes that are read at once. A longer row is read alone.
+/// A portion ends with the row that reaches this many bytes.
 const PORTION_BYTES: usize = 256 << 10;
 
 /// A complete snapshot.
@@ -140,8 +140,8 @@ impl Cursor {
         Ok(Some(records))
     }
 
-    /// Reads rows from `first` on, up to [`PORTION_BYTES`] and not beyond `last`. Returns their
-    /// records and the number of the next row.
+    /// Reads a portion: rows from `first` on and not beyond `last`. Returns their records and the
+    /// number of the next row.
     fn rows(
         &self,
         db: &Connection,

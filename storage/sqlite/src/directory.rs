@@ -112,7 +112,8 @@ pub(crate) fn existing(dir: &Path) -> Result<PathBuf, OpenError> {
     }
 }
 
-/// Creates a directory, with access for this user only, and makes its name durable.
+/// Creates a directory and its missing parents, with access for this user only, and makes their
+/// names durable.
 pub(crate) fn create(path: &Path) -> Result<(), OpenError> {
     match fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Ok(()),
@@ -120,13 +121,19 @@ pub(crate) fn create(path: &Path) -> Result<(), OpenError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(OpenError::from_io(path, error)),
     }
+    let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && fs::metadata(dir).is_err();
+    let missing: Vec<&Path> = path.ancestors().take_while(is_missing).collect();
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(path).map_err(|error| OpenError::from_io(path, error))?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    sync(parent.unwrap_or_else(|| Path::new("."))).map_err(|error| OpenError::from_io(path, error))
+    for dir in missing {
+        let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+        sync(parent.unwrap_or_else(|| Path::new(".")))
+            .map_err(|error| OpenError::from_io(path, error))?;
+    }
+    Ok(())
 }
 
 /// Makes the names in a directory durable.
@@ -137,6 +144,20 @@ pub(crate) fn sync(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn missing_parents_are_created_for_this_user_only() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let top =
+            std::env::temp_dir().join(format!("statestore-sqlite-parents-{}", std::process::id()));
+        let dir = top.join("parent/data");
+        create(&dir).unwrap();
+        for dir in dir.ancestors().take(3) {
+            assert_eq!(fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700, "{dir:?}");
+        }
+        fs::remove_dir_all(&top).unwrap();
+    }
 
     #[test]
     fn directory_can_be_locked_again_while_a_forked_child_still_has_the_lock_file_open() {

@@ -8,27 +8,25 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::statvfs;
 
+use crate::checkpoint::LOG_BYTES_MAX;
 use crate::files::LOG;
 
 /// How long a measurement is valid without a commit.
 const MEASURED_FOR: Duration = Duration::from_millis(500);
 
-/// Size that the write-ahead log may reach. Commits go there first, so free space in the database
-/// counts only if the disk has space for this.
-const LOG_BYTES_MAX: u64 = 64 << 20;
-
 /// A measurement of the disk, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Disk {
     free: u64,
-    /// Size of the write-ahead log, whose space is used again.
+    /// Size of the write-ahead log, whose space is reused.
     log: u64,
 }
 
 impl Disk {
     /// Returns how many bytes can still be written if `reusable` bytes are free in the database.
+    /// These count only if the disk has space for the whole log, because commits go there first.
     const fn free_bytes(self, reusable: u64) -> u64 {
-        if self.free.saturating_add(self.log) < LOG_BYTES_MAX {
+        if self.free.saturating_add(self.log) < LOG_BYTES_MAX.unsigned_abs() {
             return self.free;
         }
         self.free.saturating_add(reusable)

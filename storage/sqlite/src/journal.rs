@@ -30,11 +30,14 @@ enum Job {
 /// A journal in a directory. See the [crate documentation](crate).
 ///
 /// Blocking operations run on a separate thread, so any runtime can be used. A commit that has
-/// returned is durable. A commit whose future is dropped is written as a whole or not at all.
-/// Dropping the journal waits for the current job of the thread, at most one commit or two portions
-/// of a load, and unlocks the directory.
+/// returned is durable. A commit whose future is dropped is written as a whole or not at all. After
+/// the future of a load was dropped, the next load returns its portion. Dropping the journal waits
+/// for the current job of the thread, at most one commit or two portions of a load, and unlocks the
+/// directory.
 pub struct SqliteJournal {
     jobs: Option<mpsc::Sender<Job>>,
+    /// The result of a load. A dropped future leaves it here for the next call.
+    loading: Option<oneshot::Receiver<Loaded>>,
     wants_snapshot: Arc<AtomicBool>,
     space: Arc<FreeSpace>,
     thread: Option<JoinHandle<()>>,
@@ -60,46 +63,41 @@ impl SqliteJournal {
                 let mut read_ahead = None;
                 while let Some(job) = queue.blocking_recv() {
                     match job {
-                        Job::Load(sender) => read_ahead = load(&mut writer, read_ahead, sender),
-                        Job::Commit(records, sender) => {
-                            commit(&mut writer, &records, sender, &thread_wants, &thread_space);
+                        Job::Load(sender) => read_ahead = run_load(&mut writer, read_ahead, sender),
+                        Job::Commit(commit, sender) => {
+                            run_commit(&mut writer, &commit, sender, &thread_wants, &thread_space);
                         }
                     }
                 }
             })
             .map_err(|error| OpenError::from_io(dir, error))?;
-        Ok(Self { jobs: Some(jobs), wants_snapshot, space, thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), loading: None, wants_snapshot, space, thread: Some(thread) })
     }
 
-    async fn run<T>(
-        &self,
-        job: impl FnOnce(oneshot::Sender<Result<T, OpenError>>) -> Job,
-    ) -> Result<T, JournalError> {
-        let (sender, receiver) = oneshot::channel();
-        let has_ended = || JournalError::new("journal failed: its thread has ended; start again");
-        let jobs = self.jobs.as_ref().ok_or_else(has_ended)?;
-        jobs.send(job(sender)).await.map_err(|_| has_ended())?;
-        Ok(receiver.await.map_err(|_| has_ended())??)
+    async fn send(&self, job: Job) -> Result<(), JournalError> {
+        let jobs = self.jobs.as_ref().ok_or_else(ended)?;
+        jobs.send(job).await.map_err(|_| ended())
     }
 }
 
-/// Sends the next portion of records. Then reads the following one, while the store restores this
-/// one, and returns it.
-fn load(
+fn ended() -> JournalError {
+    JournalError::new("journal failed: its thread has ended; start again")
+}
+
+/// Sends the next portion of records. Then, while the store restores it, reads the portion after it
+/// and returns that portion.
+fn run_load(
     writer: &mut Writer,
     read_ahead: Option<Loaded>,
     sender: oneshot::Sender<Loaded>,
 ) -> Option<Loaded> {
     let portion = read_ahead.unwrap_or_else(|| writer.load());
     let continues = matches!(portion, Ok(Some(_)));
-    match sender.send(portion) {
-        Ok(()) => continues.then(|| writer.load()),
-        // The future was dropped. The next one gets this portion.
-        Err(portion) => Some(portion),
-    }
+    let _ = sender.send(portion);
+    continues.then(|| writer.load())
 }
 
-fn commit(
+fn run_commit(
     writer: &mut Writer,
     commit: &Commit,
     sender: oneshot::Sender<Result<(), OpenError>>,
@@ -120,11 +118,23 @@ fn commit(
 
 impl Journal for SqliteJournal {
     async fn load(&mut self) -> Result<Option<Vec<Record>>, JournalError> {
-        self.run(Job::Load).await
+        let receiver = match &mut self.loading {
+            Some(receiver) => receiver,
+            None => {
+                let (sender, receiver) = oneshot::channel();
+                self.send(Job::Load(sender)).await?;
+                self.loading.insert(receiver)
+            }
+        };
+        let portion = receiver.await;
+        self.loading = None;
+        Ok(portion.map_err(|_| ended())??)
     }
 
     async fn commit(&mut self, commit: Commit) -> Result<(), JournalError> {
-        self.run(|sender| Job::Commit(commit, sender)).await
+        let (sender, receiver) = oneshot::channel();
+        self.send(Job::Commit(commit, sender)).await?;
+        Ok(receiver.await.map_err(|_| ended())??)
     }
 
     fn wants_snapshot(&self) -> bool {

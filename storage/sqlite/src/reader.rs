@@ -15,7 +15,8 @@ use crate::{database, directory};
 /// Reads a journal without locking its directory.
 ///
 /// Iterates over all records that were committed when the reader was opened, oldest first, in
-/// portions of about 256 KiB, as [`load`](statestore_tokio::service::Journal::load) returns them.
+/// portions as [`load`](statestore_tokio::service::Journal::load) returns them: a portion ends with
+/// the commit or the part of a snapshot that reaches 256 KiB.
 /// The iteration ends after an error.
 ///
 /// A store can continue to write. Its log grows until the reader is dropped, so do not hold a

@@ -21,10 +21,13 @@ use crate::row_seal::{JournalId, RowKind};
 const SNAPSHOT_AFTER: i64 = 16 << 20;
 const SNAPSHOT_FACTOR: i64 = 2;
 
-/// Obsolete rows and bytes that one commit removes, in addition to twice the bytes that it adds.
-/// Each commit removes more than it adds, so the removal comes to an end.
-const REMOVED_ROWS: i64 = 64;
+/// Bytes of obsolete rows that one commit removes, in addition to twice the bytes that it adds. Each
+/// commit removes more than it adds, so the removal comes to an end.
 const REMOVED_BYTES: i64 = 128 << 10;
+
+/// Number of rows that count as at least [`REMOVED_BYTES`], because removing a short row has a cost
+/// too.
+const REMOVED_ROWS: i64 = 64;
 
 pub(crate) struct Writer {
     // Fields drop in this order: all connections must be closed before the directory is unlocked.
@@ -38,7 +41,6 @@ pub(crate) struct Writer {
     log_state: LogState,
     /// Snapshot in progress, up to its latest part.
     pending: Option<PendingSnapshot>,
-    /// Obsolete rows.
     obsolete: Obsolete,
     state: State,
     _directory: Directory,
@@ -252,7 +254,7 @@ impl Next {
 }
 
 /// Removes the first of `rows`, until `budget` bytes or [`REMOVED_ROWS`] rows are removed. Shortens
-/// the range and returns the cost in bytes.
+/// the range, and returns the bytes that count for the removal.
 fn remove(
     tx: &Transaction<'_>,
     table: &str,
@@ -266,9 +268,9 @@ fn remove(
     );
     let mut statement = tx.prepare_cached(&select)?;
     let mut found = statement.query([rows.start, rows.end])?;
-    let (mut bytes, mut count, mut upto) = (0, 0, rows.start);
+    let (mut bytes, mut count, mut end) = (0, 0, rows.start);
     while let Some(row) = found.next()? {
-        upto = row.get::<_, i64>(0)? + 1;
+        end = row.get::<_, i64>(0)? + 1;
         bytes += row.get::<_, i64>(1)?;
         count += 1;
         if bytes >= budget {
@@ -276,10 +278,9 @@ fn remove(
         }
     }
     tx.prepare_cached(&format!("DELETE FROM {table} WHERE {key} >= ?1 AND {key} < ?2"))?
-        .execute([rows.start, upto])?;
+        .execute([rows.start, end])?;
     let is_done = count < REMOVED_ROWS && bytes < budget;
-    rows.start = if is_done { rows.end } else { upto };
-    // Removing a short row has a cost too.
+    rows.start = if is_done { rows.end } else { end };
     Ok(bytes.max(count.saturating_mul(REMOVED_BYTES / REMOVED_ROWS)))
 }
 

@@ -78,7 +78,7 @@ fn writes(folder: &Path, report: &mut Report<'_>) -> Result<(), Failure> {
         None => eprintln!("durable: Postgres is not installed (apt-get install postgresql)"),
     }
     let disk = Disk::of(folder)?;
-    let (rounds, seconds) = if report.is_rehearsal() { (1, 0.01) } else { (9, 0.7) };
+    let (rounds, seconds) = if report.is_test() { (1, 0.01) } else { (9, 0.7) };
     for in_flight in [1, 64, 512] {
         eprintln!("durable/{in_flight} ({} stores, {rounds} rounds)", engines.len());
         let mut results = Vec::new();
@@ -187,7 +187,7 @@ impl Disk {
 fn reads_during_writes(folder: &Path, report: &mut Report<'_>) -> Result<(), Failure> {
     let disk = broker(Some(&folder.join("busy")))?;
     let memory = broker(None)?;
-    let (rounds, requests) = if report.is_rehearsal() { (1, 20) } else { (9, 4_000) };
+    let (rounds, requests) = if report.is_test() { (1, 20) } else { (9, 4_000) };
     let runtime = runtime()?;
     let mut reading = Vec::new();
     for broker in [&disk, &memory] {
@@ -213,8 +213,8 @@ fn reads_during_writes(folder: &Path, report: &mut Report<'_>) -> Result<(), Fai
         }
     }
     let [on_disk, in_memory] = &during;
-    report.compare("durable/get-beside-sets/p50", on_disk, "in-memory", in_memory)?;
-    report.compare("durable/get-beside-sets/p50", on_disk, "alone", &alone)?;
+    report.compare("durable/get-during-sets/p50", on_disk, "in-memory", in_memory)?;
+    report.compare("durable/get-during-sets/p50", on_disk, "alone", &alone)?;
     Ok(())
 }
 

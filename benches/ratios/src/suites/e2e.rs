@@ -49,7 +49,7 @@ async fn over<L: Library, E: Echo>(port: u16, report: &mut Report<'_>) -> Result
     // The broker drops requests until the echo has subscribed.
     while tokio::time::timeout(Duration::from_millis(200), bare.run(1, 1)).await.is_err() {}
 
-    let (rounds, requests) = if report.is_rehearsal() { (1, 100) } else { (15, 4_000) };
+    let (rounds, requests) = if report.is_test() { (1, 100) } else { (15, 4_000) };
     for in_flight in [1, 64, 512] {
         let name = format!("e2e/{}/{in_flight}-in-flight", L::NAME);
         eprintln!("{name} ({rounds} rounds)");

@@ -55,7 +55,7 @@ impl Side {
 
 async fn compare(embedded: u16, external: u16, report: &mut Report<'_>) -> Result<(), Failure> {
     let mut sides = [Side::new(embedded).await?, Side::new(external).await?];
-    let (rounds, requests) = if report.is_rehearsal() { (1, 100) } else { (15, 8_000) };
+    let (rounds, requests) = if report.is_test() { (1, 100) } else { (15, 8_000) };
     for in_flight in [1, 64] {
         eprintln!("embedded/{in_flight} ({rounds} rounds)");
         let requests = if in_flight == 1 { requests / 4 } else { requests };

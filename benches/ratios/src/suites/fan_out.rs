@@ -1,5 +1,6 @@
 //! Notifications to all watchers of a key, against messages to as many subscribers of mosquitto.
 
+use std::fs;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -28,6 +29,10 @@ pub(super) const SUITE: Suite = Suite {
     run,
 };
 
+/// Open files that the suite needs: both ends of each connection to the embedded broker, and one end
+/// of each connection to mosquitto.
+const OPEN_FILES: u64 = 4_096;
+
 const TIMESTAMP: (&str, &str) = ("__ts", "1696374425000:0:publisher");
 
 fn run(report: &mut Report<'_>) -> Result<(), Failure> {
@@ -35,8 +40,13 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
         eprintln!("fan-out: skipped: mosquitto is not installed (apt-get install mosquitto)");
         return Ok(());
     };
+    let limit = fs::read_to_string("/proc/self/limits").ok().and_then(|text| open_files(&text));
+    if let Some(limit) = limit.filter(|limit| *limit < OPEN_FILES && !report.is_test()) {
+        eprintln!("fan-out: skipped: {limit} open files are permitted (ulimit -n {OPEN_FILES})");
+        return Ok(());
+    }
     let embedded = broker(None)?;
-    let counts: &[u32] = if report.is_rehearsal() { &[3] } else { &[100, 1_000] };
+    let counts: &[u32] = if report.is_test() { &[3] } else { &[100, 1_000] };
     for receivers in counts {
         // Each count has its own runtime, which closes its connections.
         let sides = compare(*receivers, embedded.port, mosquitto.port(), report);
@@ -45,13 +55,20 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Returns the number of open files that a process may have, from its `/proc/PID/limits`. `None` if
+/// it is unlimited.
+fn open_files(limits: &str) -> Option<u64> {
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    limit.split_whitespace().next()?.parse().ok()
+}
+
 async fn compare(
     receivers: u32,
     embedded: u16,
     mosquitto: u16,
     report: &mut Report<'_>,
 ) -> Result<(), Failure> {
-    let (rounds, times) = if report.is_rehearsal() { (1, 2) } else { (15, 20_000 / receivers) };
+    let (rounds, times) = if report.is_test() { (1, 2) } else { (15, 20_000 / receivers) };
     eprintln!("fan-out/{receivers} ({rounds} rounds)");
     let mut ours = Side::connect(embedded, receivers, true).await?;
     let mut theirs = Side::connect(mosquitto, receivers, false).await?;
@@ -98,14 +115,15 @@ impl Side {
         let publisher = connect(port, "publisher", "unused").await?;
         let (topic, payload) = match has_store {
             true => (REQUEST.into(), payload(Operation::Set, 0)),
-            // The payload of a notification, which is longer than that of a SET.
+            // The subscribers of mosquitto receive what watchers receive: the payload of a
+            // notification, which is longer than that of a SET.
             false => (shared, notification()),
         };
         Ok(Self { publisher, topic, payload, received, receivers })
     }
 
-    /// Publishes repeatedly, each time when all have received the last message. Returns
-    /// microseconds for one receiver.
+    /// Publishes messages one after the other: the next one when all receivers have the last one.
+    /// Returns the microseconds of a message divided by the number of receivers.
     async fn round(&mut self, times: u32) -> Result<f64, Failure> {
         let lap = Lap::start();
         for _ in 0..times {
@@ -184,6 +202,14 @@ async fn receive(mut socket: SessionSocket, received: Arc<Semaphore>) {
 mod tests {
     use super::*;
     use crate::race::Effort;
+
+    #[test]
+    fn soft_limit_of_open_files_is_found() {
+        let limits = "Max processes  15  15  processes\nMax open files  1024  524288  files\n";
+        assert_eq!(open_files(limits), Some(1_024));
+        assert_eq!(open_files("Max open files  unlimited  unlimited  files"), None);
+        assert_eq!(open_files(""), None);
+    }
 
     #[test]
     fn all_receivers_of_both_sides_receive_each_message() {

@@ -23,7 +23,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
         );
         return Ok(());
     };
-    let rounds = if report.is_rehearsal() { 1 } else { 9 };
+    let rounds = if report.is_test() { 1 } else { 9 };
     let (mut resident, mut start) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let lap = Lap::start();

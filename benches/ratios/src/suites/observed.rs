@@ -73,7 +73,7 @@ async fn compare(report: &mut Report<'_>) -> Result<(), Failure> {
         })
         .await?,
     ];
-    let (rounds, requests) = if report.is_rehearsal() { (1, 100) } else { (31, 8_000) };
+    let (rounds, requests) = if report.is_test() { (1, 100) } else { (31, 8_000) };
     for (what, in_flight) in [("get", 1), ("get", 64), ("refused", 1)] {
         eprintln!("observed/{what}/{in_flight} ({rounds} rounds)");
         let requests = if in_flight == 1 { requests / 4 } else { requests };

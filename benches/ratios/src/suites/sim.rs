@@ -14,7 +14,7 @@ pub(super) const SUITE: Suite = Suite {
 };
 
 fn run(report: &mut Report<'_>) -> Result<(), Failure> {
-    let seeds = if report.is_rehearsal() { 1 } else { 40 };
+    let seeds = if report.is_test() { 1 } else { 40 };
     for mix in Mix::ALL {
         eprintln!("sim/{mix:?} ({seeds} seeds)");
         let (steps, spent) = stopwatch(|| runs::run_all(mix.seeds(seeds), runs::STEPS));

@@ -48,15 +48,15 @@ fn requests(
     let strict = RefCell::new(strict);
     let mut puts = Etcd::at(port, Write::Blind)?;
     let mut swaps = Etcd::at(port, Write::Swap)?;
-    let (rounds, seconds) = if report.is_rehearsal() { (1, 0.01) } else { (7, 0.7) };
+    let (rounds, seconds) = if report.is_test() { (1, 0.01) } else { (7, 0.7) };
     for in_flight in [1, 64, 512] {
         eprintln!("standbys/{members}-members/{in_flight} ({rounds} rounds)");
         let mut sides: [Box<Side<'_>>; 5] = [
             Box::new(|number| strict.borrow_mut().run(number, in_flight)),
             Box::new(|number| puts.run(number, in_flight)),
             Box::new(|number| swaps.run(number, in_flight)),
-            Box::new(|number| strict.borrow_mut().ask(Operation::Get, number, in_flight)),
-            Box::new(|number| leased.ask(Operation::Get, number, in_flight)),
+            Box::new(|number| strict.borrow_mut().measure(Operation::Get, number, in_flight)),
+            Box::new(|number| leased.measure(Operation::Get, number, in_flight)),
         ];
         let [ours, puts, swaps, strictly, by_lease] = race(&mut sides, rounds, seconds, in_flight)?;
         let name = |what| format!("standbys/{members}-members/{in_flight}-in-flight/{what}");
@@ -94,7 +94,7 @@ fn race<const SIDES: usize>(
 
 /// Measures a standby that reads many keys and takes over from the leader.
 fn taking_over(urls: &[String], report: &mut Report<'_>) -> Result<(), Failure> {
-    let keys = if report.is_rehearsal() { 1_000 } else { 1_000_000 };
+    let keys = if report.is_test() { 1_000 } else { 1_000_000 };
     eprintln!("standbys/take-over ({keys} keys)");
     let mut full: Machine = leader(urls, "/full/", Read::Strict, keys)?;
     full.run(keys, 512)?;

@@ -27,13 +27,13 @@ const SIZES: [(&str, usize); 4] =
 
 fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     let (most_name, most) = SIZES[SIZES.len() - 1];
-    let keys = if report.is_rehearsal() { 1_000 } else { most };
+    let keys = if report.is_test() { 1_000 } else { most };
     // First, while the heap is small.
     if let Some(bytes) = bytes_per_key(keys) {
         report.figure(&format!("store/bytes-per-key/{most_name}keys"), bytes)?;
     }
     for (name, keys) in SIZES {
-        if report.is_rehearsal() && keys > 1_000 {
+        if report.is_test() && keys > 1_000 {
             continue;
         }
         let (mut stage, mut map) = (Stage::new(keys, 0), bare_map(keys));
@@ -57,7 +57,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
             (&mut stage, &mut map),
             report,
         )?;
-        if keys >= 10_000 || (report.is_rehearsal() && keys > 2 * PAGE_LEN) {
+        if keys >= 10_000 || (report.is_test() && keys > 2 * PAGE_LEN) {
             compare_pages(name, keys, &mut stage, report)?;
         }
     }

@@ -115,10 +115,11 @@ impl Entry {
         self.data.len()
     }
 
-    /// Replaces the value, in place if the new one is as long as the old one.
+    /// Replaces the value, in place if the new one is as long as the old one. The caller sets the
+    /// metadata too, since a value of another length resets them.
     pub(in crate::store) fn replace_value(&mut self, value: &[u8]) {
         match self.data.get_mut(self.key_len as usize..) {
-            Some(room) if room.len() == value.len() => room.copy_from_slice(value),
+            Some(old) if old.len() == value.len() => old.copy_from_slice(value),
             _ => *self = Self::new(self.key(), value),
         }
     }

@@ -15,7 +15,9 @@ pub(crate) fn remedy(error: &io::Error) -> Option<&'static str> {
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             "the client does not speak TLS: let it connect with TLS, or to a listener without TLS"
         }
-        Error::AlertReceived(AlertDescription::UnknownCA) => {
+        // A CA that was created again has the same name and another key. Then rustls sends
+        // `DecryptError`.
+        Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError) => {
             "let the client trust the CA of the server certificate"
         }
         // Some clients send these for an unknown CA, and others for a wrong host name.
@@ -44,7 +46,7 @@ pub(crate) fn remedy(error: &io::Error) -> Option<&'static str> {
 fn of_certificate(error: &CertificateError) -> Option<&'static str> {
     use CertificateError as Certificate;
     Some(match error {
-        Certificate::UnknownIssuer => {
+        Certificate::UnknownIssuer | Certificate::BadSignature => {
             "add the CA of the client certificate to the client CAs, or give the client another \
              certificate"
         }
@@ -78,6 +80,8 @@ mod tests {
     fn remedy_matches_the_cause() {
         for (error, part) in [
             (Error::AlertReceived(AlertDescription::UnknownCA), "trust the CA"),
+            (Error::AlertReceived(AlertDescription::DecryptError), "trust the CA"),
+            (Error::InvalidCertificate(CertificateError::BadSignature), "client CAs"),
             (Error::AlertReceived(AlertDescription::BadCertificate), "host name"),
             (Error::AlertReceived(AlertDescription::CertificateUnknown), "host name"),
             (Error::PeerIncompatible(PeerIncompatible::Tls12NotOfferedOrEnabled), "TLS 1.2 or 1.3"),

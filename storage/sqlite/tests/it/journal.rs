@@ -1,5 +1,8 @@
 //! Committed entries, responses and versions are restored after a restart.
 
+use std::pin::pin;
+use std::task::{Context, Waker};
+
 use statestore_proto::store::Record;
 use statestore_sqlite::{OpenError, SqliteJournal};
 use statestore_tokio::service::{Commit, Journal as _, SnapshotPart};
@@ -37,6 +40,35 @@ fn restart_restores_entries_responses_and_versions() {
     // A duplicate gets the first response and writes nothing.
     let repeated = set(&mut again, 1, b"a", b"1");
     assert_eq!((repeated, responses(&mut again)), (vec![], response));
+}
+
+#[test]
+fn load_after_a_dropped_future_of_a_load_returns_its_portion() {
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    let mut store = new_store();
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    for number in 0..4 {
+        commit(&mut journal, set(&mut store, number, b"key", &[b'v'; 300_000])).unwrap();
+    }
+    drop(journal);
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    let records = load(&mut journal).unwrap();
+    drop(journal);
+
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    let mut loaded = Vec::new();
+    loop {
+        let mut context = Context::from_waker(Waker::noop());
+        // The thread may have sent the portion when the future is dropped, or not.
+        drop(pin!(journal.load()).poll(&mut context));
+        match block_on(journal.load()).unwrap() {
+            Some(portion) => loaded.push(portion),
+            None => break,
+        }
+    }
+    assert_eq!(loaded.len(), 4, "a portion for each commit");
+    assert!(loaded.concat() == records, "other records");
 }
 
 #[test]

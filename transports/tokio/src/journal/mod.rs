@@ -67,7 +67,7 @@ pub trait Journal: Send + 'static {
         false
     }
 
-    /// Returns how many more bytes the storage can take, if that is known. Called while no commit is
+    /// Returns how many more bytes the storage can store, if that is known. Called while no commit is
     /// in progress, possibly often and on a thread of the runtime, so it must be cheap and must not
     /// block for long. `None` by default.
     ///
@@ -81,7 +81,8 @@ pub trait Journal: Send + 'static {
 /// Records that become durable together.
 #[derive(Debug, Default)]
 pub struct Commit {
-    /// New records of the store, in order. Empty if the commit contains only a part of a snapshot.
+    /// New records of the store, in order. Empty if the commit contains only a part of a snapshot, or
+    /// if a linearizable read waits for it.
     pub records: Vec<Record>,
     /// A part of a snapshot in progress.
     pub snapshot: Option<SnapshotPart>,
@@ -94,7 +95,8 @@ pub struct Commit {
 /// remain authoritative.
 #[derive(Debug)]
 pub struct SnapshotPart {
-    /// A portion of the state of the store: 8 KiB to 1 MiB, or one longer record.
+    /// A portion of the state of the store. It ends with the record that reaches its size, which is
+    /// at most 1 MiB.
     pub records: Vec<Record>,
     /// Set if this is the first part of a snapshot. An unfinished earlier snapshot is then
     /// discarded.

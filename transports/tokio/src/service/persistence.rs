@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use crate::journal::{Commit, DynJournal, JournalError, JournalFuture, SnapshotPart};
 use crate::service::capture::Capture;
 
-/// Bytes of one part of a snapshot in a commit without records.
+/// Bytes of one part of a snapshot in a commit without records, and with few.
 const PART_BYTES: usize = 64 << 10;
 
 /// Minimum bytes of one part.
@@ -21,15 +21,15 @@ const PART_BYTES_MIN: usize = 8 << 10;
 /// wait for few bytes besides their own, and the log grows by a quarter of the snapshot.
 const PART_PER_RECORD_BYTE: usize = 4;
 
-/// Maximum bytes of one part. Beside more records than [`PART_BYTES`], a part is as long as the
-/// records, so the log grows by no more than the snapshot.
+/// Maximum bytes of one part. If the records in the same commit exceed [`PART_BYTES`], the part is
+/// as long as they are, so the log grows by no more than the snapshot.
 const PART_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes of a record besides the payload of its request: its key, client id, topic and version.
 const RECORD_BYTES: usize = 128;
 
-/// Free bytes that a snapshot must leave: for records meanwhile, and for the records that a journal
-/// has in its log only, 16 MiB in that of `statestore-sqlite`.
+/// Free bytes that a snapshot must leave: for records that are written during the snapshot, and for
+/// records that a journal has only in its log, up to 16 MiB in `statestore-sqlite`.
 const SNAPSHOT_RESERVE: u64 = 20 << 20;
 
 /// Minimum time between two snapshots that are made to free space.
@@ -45,10 +45,11 @@ pub(crate) struct Persistence {
     /// Free bytes of the storage below which durable writes are refused.
     reserve: u64,
     is_full: bool,
-    /// Free bytes of the storage when no commit was in progress.
+    /// Free bytes of the storage, measured before the latest commit began.
     free: Option<u64>,
-    /// Bytes of writes since then, and how many of them are in the commit in progress.
+    /// Bytes of writes that this measurement does not contain.
     unwritten: u64,
+    /// Those of them that are in the latest commit.
     in_commit: u64,
     last_snapshot: Option<Instant>,
     /// Set if records were committed since the last snapshot began.
@@ -134,6 +135,7 @@ impl Persistence {
         let snapshot = self.snapshot.take().map(|position| {
             let is_first = position == SnapshotPosition::default();
             let bytes = batch.as_ref().map_or(PART_BYTES, |batch| {
+                // An upper limit: some writes have no record.
                 let payloads = usize::try_from(self.in_commit).unwrap_or(usize::MAX);
                 part_bytes(payloads.saturating_add(batch.records.len() * RECORD_BYTES))
             });
@@ -155,29 +157,31 @@ impl Persistence {
         }
     }
 
-    /// Counts a write of so many bytes, which may have a record. Many may come during one commit.
+    /// Counts the bytes of a write, which may have a record. Many writes may arrive during one
+    /// commit, so the space is checked after each.
     pub(crate) fn count_write(&mut self, store: &mut CapturedStore, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.unwritten = self.unwritten.saturating_add(bytes);
         self.check_space(store);
     }
 
-    /// Returns whether a snapshot fits, which has all keys and values once more. It leaves the
-    /// reserve, unless the storage is full already.
+    /// Returns whether a snapshot fits, which is a second copy of all keys and values. The reserve
+    /// must stay free, unless the storage is full already.
     fn fits_snapshot(&self, store: &CapturedStore, free: u64) -> bool {
         let bytes = u64::try_from(store.store().bytes()).unwrap_or(u64::MAX);
         let left = if self.is_full { SNAPSHOT_RESERVE } else { self.reserve.max(SNAPSHOT_RESERVE) };
         free >= bytes.saturating_add(bytes / 4).saturating_add(left)
     }
 
-    /// Returns whether a snapshot may free space of a full storage: keys may have been deleted.
+    /// Returns whether a snapshot may free space of a full storage: records of deleted keys, for
+    /// example.
     fn may_free_space(&self) -> bool {
         let is_due = |last: Instant| last.elapsed() >= FULL_SNAPSHOT_INTERVAL;
         self.is_full && self.has_changed && self.last_snapshot.is_none_or(is_due)
     }
 
-    /// Refuses durable writes while the storage has less free bytes than the reserve. It must have
-    /// some more to accept them again, so that this does not alternate.
+    /// Refuses durable writes while the storage has fewer free bytes than the reserve. Accepts them
+    /// again at 9/8 of the reserve, so that refusals do not alternate with writes.
     fn check_space(&mut self, store: &mut CapturedStore) {
         // A write needs space in a log and in a database.
         let unwritten = self.unwritten.saturating_mul(2);
