@@ -4,7 +4,8 @@ use alloc::sync::Arc;
 
 use crate::message::Message;
 
-/// Memory of the whole broker. A message counts once, however many queues contain it.
+/// Memory of the whole broker. A message counts once, however many queues contain it, and so does a
+/// payload that messages share.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     total: usize,
@@ -26,15 +27,23 @@ impl Memory {
 
     /// Adds a reference to a message.
     pub(crate) fn hold(&mut self, message: &Arc<Message>) {
-        if message.hold() {
-            self.add(message.size());
+        if !message.holds().add() {
+            return;
+        }
+        self.add(message.own_size());
+        if let Some(payload) = message.shared_payload().filter(|payload| payload.holds().add()) {
+            self.add(payload.bytes().len());
         }
     }
 
     /// Removes a reference to a message.
     pub(crate) fn release(&mut self, message: &Arc<Message>) {
-        if message.release() {
-            self.remove(message.size());
+        if !message.holds().remove() {
+            return;
+        }
+        self.remove(message.own_size());
+        if let Some(payload) = message.shared_payload().filter(|payload| payload.holds().remove()) {
+            self.remove(payload.bytes().len());
         }
     }
 }

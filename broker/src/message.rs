@@ -21,13 +21,52 @@ pub(crate) struct Sender {
     pub(crate) owner: Arc<Owner>,
 }
 
+/// A payload that several messages share, and counts once for memory.
+pub(crate) struct SharedPayload {
+    bytes: Bytes,
+    holds: Holds,
+}
+
+impl SharedPayload {
+    pub(crate) fn new(payload: &[u8]) -> Self {
+        Self { bytes: Bytes::copy_from_slice(payload), holds: Holds::default() }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(crate) const fn holds(&self) -> &Holds {
+        &self.holds
+    }
+}
+
+/// Number of references that count for memory.
+#[derive(Default)]
+pub(crate) struct Holds(AtomicU32);
+
+impl Holds {
+    /// Adds a reference. Returns whether it is the first one.
+    pub(crate) fn add(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// Removes a reference. Returns whether it was the last one.
+    pub(crate) fn remove(&self) -> bool {
+        let before = self.0.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "it is released more often than it was held");
+        before == 1
+    }
+}
+
 /// A published message: topic, properties and payload as they were received.
 pub struct Message {
     // Not in `bytes`: routing reads it for each subscriber, as text.
     topic: Arc<str>,
-    /// Properties, followed by the payload.
+    /// Properties, followed by the payload unless it is `shared`.
     bytes: Bytes,
     properties: usize,
+    shared: Option<Arc<SharedPayload>>,
     /// Bit set of the property identifiers that occur.
     seen: u64,
     qos: Qos,
@@ -35,8 +74,7 @@ pub struct Message {
     expiry: Option<Expiry>,
     sender: Option<Sender>,
     arrived: Duration,
-    /// Number of references that count for memory.
-    pub(crate) holds: AtomicU32,
+    holds: Holds,
 }
 
 #[derive(Clone, Copy)]
@@ -84,9 +122,29 @@ impl Message {
         topic: &str,
         publish: &Publish<'_, P>,
     ) -> Result<Self, Unwritable> {
+        Self::with_payload(now, sender, topic, publish, None)
+    }
+
+    /// Copies a PUBLISH of the host. `payload` is that of the PUBLISH, if the message shares it.
+    pub(crate) fn of_host<P: Encode>(
+        now: Duration,
+        publish: &Publish<'_, P>,
+        payload: Option<Arc<SharedPayload>>,
+    ) -> Result<Self, Unwritable> {
+        Self::with_payload(now, None, publish.topic, publish, payload)
+    }
+
+    fn with_payload<P: Encode>(
+        now: Duration,
+        sender: Option<Sender>,
+        topic: &str,
+        publish: &Publish<'_, P>,
+        shared: Option<Arc<SharedPayload>>,
+    ) -> Result<Self, Unwritable> {
+        let payload = if shared.is_some() { &[] } else { publish.payload };
         let mut length = Length::default();
         publish.properties.put(&mut length)?;
-        let capacity = length.0 + publish.payload.len();
+        let capacity = length.0 + payload.len();
         let mut bytes = BytesMut::with_capacity(capacity);
         publish.properties.put(&mut bytes)?;
         let mut summary = Summary::of(&bytes);
@@ -102,18 +160,19 @@ impl Message {
             Expiry { at, seconds, deadline }
         });
         let properties = bytes.len();
-        bytes.extend_from_slice(publish.payload);
+        bytes.extend_from_slice(payload);
         Ok(Self {
             topic: topic.into(),
             bytes: bytes.freeze(),
             properties,
+            shared,
             seen,
             qos: publish.qos,
             retain: publish.retain,
             expiry,
             sender,
             arrived: now,
-            holds: AtomicU32::new(0),
+            holds: Holds::default(),
         })
     }
 
@@ -122,13 +181,14 @@ impl Message {
         Self {
             topic: Arc::clone(&self.topic),
             bytes: self.bytes.clone(),
+            shared: self.shared.clone(),
             expiry: self.expiry.map(|expiry| {
                 let interval = Duration::from_secs(expiry.seconds.into());
                 Expiry { deadline: now.saturating_add(interval), ..expiry }
             }),
             sender: self.sender.clone(),
             arrived: now,
-            holds: AtomicU32::new(0),
+            holds: Holds::default(),
             ..*self
         }
     }
@@ -150,10 +210,13 @@ impl Message {
         Properties::from_validated(self.bytes.get(..self.properties).unwrap_or_default(), self.seen)
     }
 
-    /// Payload. It shares its buffer with the properties, which stay in memory.
+    /// Payload. It may share its buffer with the properties, which then stay in memory.
     #[must_use]
     pub fn payload(&self) -> Bytes {
-        self.bytes.slice(self.properties..)
+        match &self.shared {
+            Some(shared) => shared.bytes.clone(),
+            None => self.bytes.slice(self.properties..),
+        }
     }
 
     /// QoS of the PUBLISH.
@@ -211,11 +274,23 @@ impl Message {
     }
 
     pub(crate) fn payload_bytes(&self) -> &[u8] {
-        self.bytes.get(self.properties..).unwrap_or_default()
+        match &self.shared {
+            Some(shared) => shared.bytes(),
+            None => self.bytes.get(self.properties..).unwrap_or_default(),
+        }
     }
 
-    /// Bytes of memory.
+    pub(crate) fn shared_payload(&self) -> Option<&SharedPayload> {
+        self.shared.as_deref()
+    }
+
+    /// Bytes of memory, including a shared payload.
     pub(crate) fn size(&self) -> usize {
+        self.own_size() + self.shared.as_ref().map_or(0, |shared| shared.bytes.len())
+    }
+
+    /// Bytes of memory without a shared payload.
+    pub(crate) fn own_size(&self) -> usize {
         let names = |sender: &Sender| sender.client_id.len() + sender.owner.name().len();
         self.topic.len()
             + self.bytes.len()
@@ -224,14 +299,8 @@ impl Message {
             + 4 * size_of::<usize>()
     }
 
-    pub(crate) fn hold(&self) -> bool {
-        self.holds.fetch_add(1, Ordering::Relaxed) == 0
-    }
-
-    pub(crate) fn release(&self) -> bool {
-        let before = self.holds.fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(before > 0, "a message is released more often than it was held");
-        before == 1
+    pub(crate) const fn holds(&self) -> &Holds {
+        &self.holds
     }
 }
 

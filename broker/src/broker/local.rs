@@ -8,15 +8,18 @@ use super::Broker;
 use crate::connections::Connections;
 use crate::ids::{ConnectionId, LocalId, SessionId};
 use crate::inbox::Item;
-use crate::message::Message;
+use crate::message::{Message, SharedPayload};
 use crate::session::{QueuedMessage, Route, Session};
-use statestore_mqtt::Reason;
 use statestore_mqtt::packet::{Publish, Subscription};
 use statestore_mqtt::property::Encode;
+use statestore_mqtt::{Reason, Unwritable};
 
 /// Divisor of a client's memory limit. While its unread messages exceed this part, the host does
 /// not receive its requests.
 const UNREAD_PART: usize = 4;
+
+/// Bytes of the shortest payload of the host that messages share. To copy a shorter one costs little.
+const SHARED_BYTES_MIN: usize = 1 << 10;
 
 /// An event for a client in this process.
 #[derive(Clone, Debug)]
@@ -151,7 +154,7 @@ impl Broker {
         };
         self.stats.published += 1;
         if self.sessions.is_host(session_id) {
-            let reason = match Message::new(now, None, publish.topic, publish) {
+            let reason = match self.message_of_host(now, publish) {
                 Ok(message) => self.route(now, &Arc::new(message)),
                 Err(_) => Reason::IMPLEMENTATION_SPECIFIC_ERROR,
             };
@@ -179,11 +182,10 @@ impl Broker {
     ) -> Reason {
         let gone = Reason::NO_MATCHING_SUBSCRIBERS;
         let Some(id) = self.sessions.find(client_id) else { return gone };
-        let Some(session) = self.sessions.get_mut(id).filter(|session| session.is_connected())
-        else {
+        if !self.sessions.get(id).is_some_and(Session::is_connected) {
             return gone;
-        };
-        let Ok(message) = Message::new(now, None, publish.topic, publish) else {
+        }
+        let Ok(message) = self.message_of_host(now, publish) else {
             return Reason::IMPLEMENTATION_SPECIFIC_ERROR;
         };
         let queued = QueuedMessage {
@@ -193,6 +195,7 @@ impl Broker {
             subscription_ids: [].into(),
             must_arrive: true,
         };
+        let Some(session) = self.sessions.get_mut(id) else { return gone };
         session.push(&mut self.memory, queued);
         self.wake_session(id);
         self.check_session_memory(now, id);
@@ -202,6 +205,25 @@ impl Broker {
         } else {
             gone
         }
+    }
+
+    /// Copies a PUBLISH of the host. Notifications of one change follow each other, each to another
+    /// topic. They share a long payload: it would exceed the memory of the broker many times.
+    fn message_of_host<P: Encode>(
+        &mut self,
+        now: Duration,
+        publish: &Publish<'_, P>,
+    ) -> Result<Message, Unwritable> {
+        if publish.payload.len() < SHARED_BYTES_MIN {
+            return Message::of_host(now, publish, None);
+        }
+        let last = self.last_payload.upgrade();
+        let payload = last.filter(|last| last.bytes() == publish.payload).unwrap_or_else(|| {
+            let payload = Arc::new(SharedPayload::new(publish.payload));
+            self.last_payload = Arc::downgrade(&payload);
+            payload
+        });
+        Message::of_host(now, publish, Some(payload))
     }
 
     /// Returns the next event for a client in this process or for the host.

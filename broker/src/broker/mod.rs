@@ -6,7 +6,7 @@
 //! [`Memory`] and [`Budget`] as arguments, since all parts count in the same ones.
 
 use alloc::collections::{BTreeSet, VecDeque};
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use core::time::Duration;
 
 mod accept;
@@ -36,6 +36,7 @@ use crate::ids::{ConnectionId, SessionId};
 use crate::inbox::Inbox;
 use crate::incidents::{Incident, IncidentKind, IncidentRef, Incidents};
 use crate::memory::Memory;
+use crate::message::SharedPayload;
 use crate::names::KeyedHash;
 use crate::owner::Owners;
 use crate::retained::Retained;
@@ -75,6 +76,8 @@ pub struct Broker {
     /// redirection.
     redirect: Option<Arc<str>>,
     last_number: u64,
+    /// The last long payload of the host, as long as a message contains it.
+    last_payload: Weak<SharedPayload>,
 }
 
 impl core::fmt::Debug for Broker {
@@ -109,6 +112,7 @@ impl Broker {
             stats: Stats::default(),
             redirect: None,
             last_number: 0,
+            last_payload: Weak::new(),
         }
     }
 

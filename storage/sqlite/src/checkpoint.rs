@@ -24,8 +24,11 @@ const LOG_BYTES: i64 = 16 << 20;
 /// Maximum number of bytes that the writer copies itself.
 const REST_BYTES: i64 = 256 << 10;
 
-/// Bytes of the log at which the writer copies it and commits wait.
+/// Bytes of the log that a commit may not exceed. If it would, the writer copies the log first.
 pub(crate) const LOG_BYTES_MAX: i64 = 4 * LOG_BYTES;
+
+/// Bytes of the pages that a commit changes in addition to its own, for example of the free list.
+const CHANGED_BYTES: i64 = 1 << 20;
 
 /// Maximum number of passes of the checkpoint thread each time it is woken.
 const PASSES: usize = 4;
@@ -34,6 +37,8 @@ pub(crate) struct Checkpointer {
     shared: Arc<Shared>,
     wake: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
+    /// [Bytes](uncopied) of the log after the last commit.
+    log_bytes: i64,
 }
 
 #[derive(Default)]
@@ -50,6 +55,8 @@ struct Shared {
 impl Checkpointer {
     pub(crate) fn start(path: &Path) -> Result<Self, OpenError> {
         let db = database::open(path)?;
+        let log = checkpoint(&db, CheckpointMode::NOOP);
+        let log = log.map_err(|error| OpenError::from_sqlite(path, error))?;
         let shared = Arc::new(Shared::default());
         let (wake, woken) = sync_channel(1);
         let thread_shared = Arc::clone(&shared);
@@ -57,25 +64,33 @@ impl Checkpointer {
             .name("statestore-checkpoint".to_owned())
             .spawn(move || run(&db, &thread_shared, &woken))
             .map_err(|error| OpenError::from_io(path, error))?;
-        Ok(Self { shared, wake: Some(wake), thread: Some(thread) })
+        Ok(Self { shared, wake: Some(wake), thread: Some(thread), log_bytes: uncopied(log) })
+    }
+
+    /// Copies the log if a commit of so many bytes would make it exceed [`LOG_BYTES_MAX`]. The
+    /// writer calls this before each commit, which waits for the copy.
+    pub(crate) fn before_commit(&mut self, db: &Connection, bytes: i64) -> rusqlite::Result<()> {
+        if self.log_bytes > 0 && self.log_bytes.saturating_add(in_log(bytes)) > LOG_BYTES_MAX {
+            let _copying = lock(&self.shared.copying);
+            checkpoint(db, CheckpointMode::PASSIVE)?;
+        }
+        Ok(())
     }
 
     /// Wakes the checkpoint thread or copies the rest of the log, as its length requires. The
     /// writer calls this between commits with its own connection.
     ///
     /// Returns the error of either thread.
-    pub(crate) fn after_commit(&self, db: &Connection) -> rusqlite::Result<()> {
+    pub(crate) fn after_commit(&mut self, db: &Connection) -> rusqlite::Result<()> {
         if let Some(error) = lock(&self.shared.failure).take() {
             return Err(error);
         }
         let (bytes, copied) = checkpoint(db, CheckpointMode::NOOP)?;
+        self.log_bytes = uncopied((bytes, copied));
         if bytes < LOG_BYTES || copied >= bytes {
             return Ok(());
         }
-        if bytes >= LOG_BYTES_MAX {
-            let _copying = lock(&self.shared.copying);
-            checkpoint(db, CheckpointMode::PASSIVE)?;
-        } else if self.shared.is_nearly_done.swap(false, Ordering::Relaxed) {
+        if self.shared.is_nearly_done.swap(false, Ordering::Relaxed) {
             if let Ok(_copying) = self.shared.copying.try_lock() {
                 checkpoint(db, CheckpointMode::PASSIVE)?;
             }
@@ -115,6 +130,18 @@ fn copy_most(db: &Connection, shared: &Shared) -> rusqlite::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the bytes of a log; 0 if all of it was copied, since the next commit then writes it from
+/// its beginning.
+const fn uncopied((bytes, copied): (i64, i64)) -> i64 {
+    if copied < bytes { bytes } else { 0 }
+}
+
+/// Returns the bytes of the log that a commit of so many bytes takes at most: its pages, and others
+/// that it changes.
+const fn in_log(bytes: i64) -> i64 {
+    bytes.saturating_add(bytes / 16).saturating_add(CHANGED_BYTES)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -42,9 +42,9 @@
 //!   snapshot. Until the new snapshot is complete, the old one and the log stay on the disk.
 //! - When SQLite's log reaches 16 MiB, a separate thread copies it into the database, and SQLite
 //!   reuses it from its beginning. While commits follow each other without a pause, that thread
-//!   always lags; then the last 256 KiB are copied between two commits. At 64 MiB a commit waits
-//!   for the copy. Beyond that, the log grows only while a [`Reader`] or a [`backup`] is open, by
-//!   the commits of that time.
+//!   always lags; then the last 256 KiB are copied between two commits. A commit that would make
+//!   the log exceed 64 MiB waits for the copy. So the log exceeds them only by a longer commit, and
+//!   while a [`Reader`] or a [`backup`] is open, by the commits of that time.
 //! - The journal reports the free bytes of its disk plus those in the database. Below 64 MiB the
 //!   service refuses durable writes, because the log itself can need that much.
 //! - At most two commits are in memory, one of them waiting. The store determines their size.

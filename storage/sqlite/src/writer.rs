@@ -158,9 +158,11 @@ impl Writer {
             pending: self.pending,
             obsolete: self.obsolete.clone(),
         };
+        let added = length(&log);
+        let bytes = added.saturating_add(part.as_deref().map_or(0, length));
         let write = || {
+            self.checkpointer.before_commit(&self.db, bytes)?;
             let tx = Transaction::new(&mut self.db, TransactionBehavior::Immediate)?;
-            let added = length(&log);
             next.append(&tx, log)?;
             if let (Some(part), Some(bytes)) = (&commit.snapshot, part) {
                 next.append_part(&tx, part, bytes)?;
