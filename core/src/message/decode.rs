@@ -90,9 +90,7 @@ impl<'a> Command<&'a [u8]> {
             Ok(Request::Command(command)) => Ok(command),
             // A malformed SCAN is a SCAN too.
             Err(error) if !decoder.is_scan() => Err(error),
-            Ok(Request::Scan(_)) | Err(_) => {
-                Err(decoder.verb_error(PeerErrorKind::UnknownCommand))
-            }
+            Ok(Request::Scan(_)) | Err(_) => Err(decoder.verb_error(PeerErrorKind::UnknownCommand)),
         }
     }
 }

@@ -69,7 +69,7 @@ impl Checkpointer {
 
     /// Copies the log if a commit of so many bytes would make it exceed [`LOG_BYTES_MAX`]. The
     /// writer calls this before each commit, which waits for the copy.
-    pub(crate) fn before_commit(&mut self, db: &Connection, bytes: i64) -> rusqlite::Result<()> {
+    pub(crate) fn before_commit(&self, db: &Connection, bytes: i64) -> rusqlite::Result<()> {
         if self.log_bytes > 0 && self.log_bytes.saturating_add(in_log(bytes)) > LOG_BYTES_MAX {
             let _copying = lock(&self.shared.copying);
             checkpoint(db, CheckpointMode::PASSIVE)?;
