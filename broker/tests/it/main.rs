@@ -5,6 +5,7 @@ mod aliases;
 mod attacks;
 mod contract;
 mod costs;
+mod deliveries;
 mod exchanges;
 mod hostile;
 mod incidents;
