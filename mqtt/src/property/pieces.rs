@@ -25,7 +25,7 @@ pub struct Pieces<'a>(Reader<'a>);
 /// An encoded property.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
-    /// The identifier, one of [`id`].
+    /// The identifier, one of [`id`](super::id).
     pub id: u8,
     /// The identifier and the value.
     pub bytes: &'a [u8],
