@@ -181,7 +181,8 @@ build_commands() {
 build_command() {
     [ -z "${STATESTORE_BIN:-}" ] || return 0
     if [ "${CHECK_MEMBERS:-}" = all ]; then
-        select_workspace
+        # A second call would report the same skipped checks again.
+        [ -n "${workspace+set}" ] || select_workspace
         build_commands
     else
         run cargo build --quiet --locked -p statestore

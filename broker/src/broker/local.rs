@@ -18,7 +18,8 @@ use statestore_mqtt::{Reason, Unwritable};
 /// not receive its requests.
 const UNREAD_PART: usize = 4;
 
-/// Bytes of the shortest payload of the host that messages share. To copy a shorter one costs little.
+/// Minimum length in bytes of a payload of the host that messages share. Copying a shorter one costs
+/// little.
 const SHARED_BYTES_MIN: usize = 1 << 10;
 
 /// An event for a client in this process.

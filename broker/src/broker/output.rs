@@ -49,7 +49,8 @@ impl Broker {
 
     /// Reports that the output of a connection is written, if the next
     /// [`poll_output`](Self::poll_output) comes later. Otherwise it counts as memory of the client
-    /// until then.
+    /// until then. Call it only after all bytes of the output are written. An unknown connection is
+    /// ignored.
     ///
     /// ```
     /// use statestore_broker::{Broker, ConnectionId};
