@@ -137,8 +137,6 @@ async fn run<S: AsyncRead + AsyncWrite + Unpin>(
                         }
                     }
                     Progress::Wrote if out.has_more && out.bytes.is_empty() => {
-                        // Many connections may wait for a turn, each after a large packet.
-                        driver.with_broker(|broker, _| broker.handle_written(id));
                         turn = driver.acquire_turn().await;
                     }
                     Progress::Wrote => {}
