@@ -31,8 +31,9 @@ impl Broker {
     /// previous output is written: until then, output waits in the broker and counts as the memory
     /// of the client. An unknown connection returns [`Output::Close`].
     pub fn poll_output(&mut self, now: Duration, id: ConnectionId, out: &mut BytesMut) -> Output {
-        self.handle_written(id);
         let Some(connection) = self.connections.get_mut(id) else { return Output::Close };
+        let before = core::mem::take(&mut connection.unwritten);
+        connection.account.remove(&mut self.memory, before);
         connection.take_output(&mut self.memory, out);
         self.resume_input(now, id);
         self.settle(now);
@@ -45,25 +46,6 @@ impl Broker {
         connection.unwritten = out.len();
         connection.account.add(&mut self.memory, out.len());
         output
-    }
-
-    /// Reports that the output of a connection is written, if the next
-    /// [`poll_output`](Self::poll_output) comes later. Otherwise it counts as memory of the client
-    /// until then. Call it only after all bytes of the output are written. An unknown connection is
-    /// ignored.
-    ///
-    /// ```
-    /// use statestore_broker::{Broker, ConnectionId};
-    ///
-    /// /// Other connections come first.
-    /// fn before_next_turn(broker: &mut Broker, id: ConnectionId) {
-    ///     broker.handle_written(id);
-    /// }
-    /// ```
-    pub fn handle_written(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        let written = core::mem::take(&mut connection.unwritten);
-        connection.account.remove(&mut self.memory, written);
     }
 
     fn fill(&mut self, now: Duration, id: ConnectionId, out: &mut BytesMut) -> Output {
