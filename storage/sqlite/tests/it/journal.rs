@@ -1,7 +1,7 @@
 //! Committed entries, responses and versions are restored after a restart.
 
 use std::pin::pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use statestore_proto::store::Record;
 use statestore_sqlite::{OpenError, SqliteJournal};
@@ -60,9 +60,13 @@ fn load_after_a_dropped_future_of_a_load_returns_its_portion() {
     let mut loaded = Vec::new();
     loop {
         let mut context = Context::from_waker(Waker::noop());
-        // The thread may have sent the portion when the future is dropped, or not.
-        drop(pin!(journal.load()).poll(&mut context));
-        match block_on(journal.load()).unwrap() {
+        // A future that is pending is dropped, whether the thread has sent the portion or not.
+        let polled = pin!(journal.load()).poll(&mut context);
+        let result = match polled {
+            Poll::Ready(result) => result,
+            Poll::Pending => block_on(journal.load()),
+        };
+        match result.unwrap() {
             Some(portion) => loaded.push(portion),
             None => break,
         }
