@@ -13,7 +13,7 @@ use crate::config::Limits;
 use crate::filter_batch::FilterBatch;
 use crate::ids::SessionId;
 use crate::memory::{Memory, MemoryAccount};
-use crate::session::Window;
+use crate::outgoing::{PartialPacket, Window};
 use statestore_mqtt::packet::{Header, Notice, Packet};
 use statestore_mqtt::property::{Encode, Property};
 use statestore_mqtt::{Kind, Malformed, Reason};
@@ -54,6 +54,8 @@ pub(crate) struct Connection {
     pub(crate) needed: usize,
     /// Responses that wait to be written.
     pub(crate) output: BytesMut,
+    /// A PUBLISH of which only a part was returned. All other output waits until it is complete.
+    pub(crate) partial: Option<PartialPacket>,
     /// Bytes that the last `poll_output` returned.
     pub(crate) unwritten: usize,
     /// Time at which the connection was opened.
@@ -98,6 +100,7 @@ impl Connection {
             input: BytesMut::new(),
             needed: 0,
             output: BytesMut::new(),
+            partial: None,
             unwritten: 0,
             opened_at: now,
             last_received_at: now,
@@ -184,7 +187,7 @@ impl Connection {
     }
 
     /// Sends a DISCONNECT with the reason and stops reading. The properties are omitted if they do
-    /// not fit the client's Maximum Packet Size.
+    /// not fit the client's Maximum Packet Size. After a part of a packet, nothing more is sent.
     pub(crate) fn close(
         &mut self,
         memory: &mut Memory,
@@ -194,7 +197,9 @@ impl Connection {
         if self.is_closing() {
             return;
         }
-        if let (Some(reason), State::Open(_)) = (reason, &self.state) {
+        if self.take_partial(memory).is_some() {
+            self.take_output(memory, &mut BytesMut::new());
+        } else if let (Some(reason), State::Open(_)) = (reason, &self.state) {
             let _ = self.send_packet(memory, &Packet::Disconnect(Notice { reason, properties }))
                 || self.send_packet(memory, &Packet::Disconnect(Notice { reason, properties: () }));
         }
@@ -230,7 +235,24 @@ impl Connection {
         Some(filter_batch)
     }
 
+    fn take_partial(&mut self, memory: &mut Memory) -> Option<PartialPacket> {
+        let partial = self.partial.take()?;
+        self.account.release(memory, partial.message(), partial.overhead());
+        Some(partial)
+    }
+
+    /// Writes the next part of a packet that is not complete.
+    pub(crate) fn continue_packet(&mut self, memory: &mut Memory, out: &mut BytesMut) {
+        if self.partial.as_mut().is_some_and(|partial| partial.write_part(out)) {
+            self.take_partial(memory);
+        }
+    }
+
+    /// Writes the responses, unless a packet is not complete.
     pub(crate) fn take_output(&mut self, memory: &mut Memory, out: &mut BytesMut) {
+        if self.partial.is_some() {
+            return;
+        }
         self.account.remove(memory, self.output.len());
         out.extend_from_slice(&self.output);
         self.output.clear();

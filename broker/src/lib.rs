@@ -138,6 +138,7 @@ mod memory;
 mod message;
 mod names;
 mod network;
+mod outgoing;
 mod owner;
 mod pending;
 mod retained;

@@ -7,21 +7,18 @@ use alloc::sync::Arc;
 use core::num::NonZeroU16;
 use core::time::Duration;
 
-use bytes::BytesMut;
-
-use crate::aliases::Aliases;
 use crate::config::Acl;
 use crate::ids::{ConnectionId, LocalId};
 use crate::memory::{Memory, MemoryAccount};
-use crate::message::{ForwardedProperties, Message, Sender};
+use crate::message::{Message, Sender};
+use crate::outgoing::{PacketSink, QueuedMessage, Window};
 use crate::owner::Owner;
 use crate::retained::Replay;
 use crate::subscription_index::SubscriptionIndex;
 
-use statestore_mqtt::Alias;
 use statestore_mqtt::Qos;
 use statestore_mqtt::Reason;
-use statestore_mqtt::packet::{Ack, Packet, Publish};
+use statestore_mqtt::packet::{Ack, Packet};
 
 /// Connection state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,24 +28,6 @@ pub(crate) enum Route {
     Connection(ConnectionId),
     /// The client is attached in this process.
     Local(LocalId),
-}
-
-/// A message that waits to be sent or acknowledged.
-#[derive(Clone, Debug)]
-pub(crate) struct QueuedMessage {
-    pub(crate) message: Arc<Message>,
-    pub(crate) qos: Qos,
-    pub(crate) retain: bool,
-    pub(crate) subscription_ids: Box<[u32]>,
-    /// Set if the client is disconnected when the message cannot be sent, so that it notices the
-    /// loss.
-    pub(crate) must_arrive: bool,
-}
-
-impl QueuedMessage {
-    fn overhead(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.subscription_ids)
-    }
 }
 
 /// Bytes of a session in all tables, without its contents.
@@ -116,24 +95,6 @@ pub(crate) struct Session {
     unread: MemoryAccount,
     /// Everything else.
     pub(crate) account: MemoryAccount,
-}
-
-/// Limits of a client for messages to it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
-    /// Unacknowledged messages.
-    pub(crate) in_flight: usize,
-    /// Bytes of the largest packet.
-    pub(crate) packet_bytes: usize,
-}
-
-/// Output of a connection, with its limits and topic aliases.
-pub(crate) struct PacketSink<'a> {
-    pub(crate) window: Window,
-    /// Topic aliases that the broker set, and the account that contains their memory.
-    pub(crate) outbound_aliases: &'a mut Aliases,
-    pub(crate) account: &'a mut MemoryAccount,
-    pub(crate) out: &'a mut BytesMut,
 }
 
 /// Relation of an acknowledgement to the message with its packet identifier.
@@ -306,7 +267,7 @@ impl Session {
         }
         let Some(queued) = self.pop_front_queued() else { return SendOutcome::Nothing };
         let id = (queued.qos > Qos::AtMostOnce).then(|| self.next_id());
-        if is_expired || !encode(now, memory, &queued, id, false, sink) {
+        if is_expired || !sink.send(now, memory, &queued, id, false) {
             self.unread.release(memory, &queued.message, queued.overhead());
             return if queued.must_arrive {
                 SendOutcome::Undeliverable
@@ -344,7 +305,7 @@ impl Session {
             }
             Stage::Published(_) if !has_capacity => return SendOutcome::Nothing,
             Stage::Published(queued) => {
-                if encode(now, memory, queued, Some(again.id), true, sink) {
+                if sink.send(now, memory, queued, Some(again.id), true) {
                     again.is_sent = true;
                     return SendOutcome::Packet;
                 }
@@ -506,45 +467,4 @@ impl Session {
             + subscriptions.chain(replays).sum::<usize>()
             + self.received.len() * RECEIVED_BYTES
     }
-}
-
-/// Writes a PUBLISH. Returns false if it exceeds the client's Maximum Packet Size.
-fn encode(
-    now: Duration,
-    memory: &mut Memory,
-    queued: &QueuedMessage,
-    id: Option<NonZeroU16>,
-    dup: bool,
-    sink: &mut PacketSink<'_>,
-) -> bool {
-    let message = &*queued.message;
-    let packet_bytes = sink.window.packet_bytes;
-    let mut write = |alias: Alias| {
-        let known = matches!(alias, Alias::Known(_));
-        let subscription_ids = &queued.subscription_ids;
-        let packet = Packet::Publish(Publish {
-            dup,
-            qos: queued.qos,
-            retain: queued.retain,
-            topic: if known { "" } else { message.topic() },
-            id,
-            properties: ForwardedProperties {
-                message,
-                now,
-                subscription_ids,
-                alias: alias.number(),
-            },
-            payload: message.payload_bytes(),
-        });
-        packet.encoded_len().is_ok_and(|len| len <= packet_bytes) && packet.encode(sink.out).is_ok()
-    };
-    let alias = sink.outbound_aliases.choose(message.topic());
-    if write(alias) {
-        if let Alias::New(number) = alias {
-            sink.outbound_aliases.set(memory, sink.account, message.shared_topic(), number);
-        }
-        return true;
-    }
-    // It may fit without a new alias, which adds a property.
-    matches!(alias, Alias::New(_)) && write(Alias::None)
 }

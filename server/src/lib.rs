@@ -168,7 +168,7 @@
 //!   * A WebSocket uses 300 bytes, and 8 KiB until its handshake is complete.
 //!   * Password checks use twice the memory of the largest hash, from the first login on. A hash
 //!     made by this crate needs 19 MiB.
-//!   * A connection that is being closed keeps at most 64 KiB of unwritten output, for at most two
+//!   * A connection that is being closed keeps at most 16 KiB of unwritten output, for at most two
 //!     seconds.
 //!   * The operating system has buffers for each socket.
 //! * **Time.** Input of a client is processed in slices, with turns of other clients in between. A

@@ -8,11 +8,9 @@ use super::Broker;
 use crate::connection::Connection;
 use crate::ids::ConnectionId;
 use crate::incidents::IncidentKind;
-use crate::session::{PacketSink, SendOutcome};
+use crate::outgoing::{PART_BYTES, PacketSink};
+use crate::session::SendOutcome;
 use statestore_mqtt::Reason;
-
-/// Bytes after which `poll_output` returns.
-const CHUNK: usize = 32 << 10;
 
 /// Next step of the driver after it has written the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +25,17 @@ pub enum Output {
 }
 
 impl Broker {
-    /// Appends the next output of a connection, about 32 KiB at most. Call it only after the
+    /// Appends the next output of a connection, usually less than 64 KiB. Call it only after the
     /// previous output is written: until then, output waits in the broker and counts as the memory
     /// of the client. An unknown connection returns [`Output::Close`].
+    ///
+    /// A PUBLISH of more than 32 KiB is returned in parts by several calls. A connection that ends
+    /// between two parts gets no DISCONNECT.
     pub fn poll_output(&mut self, now: Duration, id: ConnectionId, out: &mut BytesMut) -> Output {
         let Some(connection) = self.connections.get_mut(id) else { return Output::Close };
         let before = core::mem::take(&mut connection.unwritten);
         connection.account.remove(&mut self.memory, before);
+        connection.continue_packet(&mut self.memory, out);
         connection.take_output(&mut self.memory, out);
         self.resume_input(now, id);
         self.settle(now);
@@ -55,15 +57,15 @@ impl Broker {
             return Output::Idle;
         };
         let output = loop {
-            if out.len() >= CHUNK {
+            if out.len() >= PART_BYTES {
                 break Output::More;
             }
             let session = self.sessions.get_mut(session_id);
             let Some((session, connection)) = session.zip(self.connections.get_mut(id)) else {
                 return Output::Idle;
             };
-            let Connection { outbound_aliases, account, .. } = connection;
-            let mut sink = PacketSink { window, outbound_aliases, account, out };
+            let Connection { outbound_aliases, partial, account, .. } = connection;
+            let mut sink = PacketSink { window, outbound_aliases, partial, account, out };
             match session.send(now, &mut self.memory, &mut sink) {
                 SendOutcome::Packet => {}
                 SendOutcome::Dropped => self.stats.dropped += 1,

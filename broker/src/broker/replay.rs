@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use super::Broker;
 use crate::message::Message;
+use crate::outgoing::QueuedMessage;
 use crate::retained::Replay;
-use crate::session::QueuedMessage;
 use crate::sessions::REPLAYED_MAX;
 use crate::subscription_index::SubscriptionEntry;
 

@@ -24,7 +24,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Limit of unwritten bytes for a connection that ends. With more bytes it is closed without a
 /// DISCONNECT, because those bytes may be why the broker runs out of memory.
-const LAST_WRITE_MAX: usize = 64 << 10;
+const LAST_WRITE_MAX: usize = 16 << 10;
 
 /// Bytes that are discarded after the last packet. A client that sends more is reset.
 const DISCARDED_MAX: usize = 1 << 20;
