@@ -372,7 +372,7 @@ impl Run {
             retain: flags & 16 != 0,
             sender,
             expires: expiry.map(|expiry| self.now.saturating_add(expiry)),
-            size: topic.len() + run::HEAD + usize::from(len) * 2 + 48,
+            size: topic.len() + self.payload_len(len) + 48,
         }
     }
 

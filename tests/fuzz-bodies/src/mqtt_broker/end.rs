@@ -41,7 +41,7 @@ impl Run {
             self.broker.detach(self.now, id);
             assert!(!self.broker.is_attached(id));
             let was_evicted = !was_attached;
-            self.naive.session(name).leave(self.now);
+            self.naive.session(name).leave(self.now, false);
             run::end_client(
                 self.has_host,
                 self.for_host.entry(name).or_default(),

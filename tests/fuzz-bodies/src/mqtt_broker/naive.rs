@@ -85,6 +85,8 @@ pub(super) struct Session {
     /// Retained messages that are expected, with their filter.
     pub(super) replayed: Vec<(&'static str, Expected)>,
     pub(super) in_flight: BTreeMap<u16, Flight>,
+    /// True if the last connection ended within a packet, which may be sent again.
+    pub(super) was_cut: bool,
     /// Packet identifiers at QoS 2 that the client has not released.
     pub(super) received: BTreeSet<u16>,
     /// Number of the last message that the client received.
@@ -101,9 +103,10 @@ impl Session {
         *self = Self { number: self.number + 1, last: self.last, ..Self::default() };
     }
 
-    /// Handles the disconnect of the client.
-    pub(super) fn leave(&mut self, now: Duration) {
+    /// Handles the disconnect of the client, after complete packets or within one.
+    pub(super) fn leave(&mut self, now: Duration, within_packet: bool) {
         self.is_connected = false;
+        self.was_cut |= within_packet;
         self.ends_at = Some(now.saturating_add(self.expiry));
         let expected = self.expected.iter_mut().chain(self.replayed.iter_mut().map(|(_, one)| one));
         expected.filter(|one| one.qos == Qos::AtMostOnce).for_each(|one| one.must = false);
