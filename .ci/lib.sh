@@ -6,6 +6,9 @@ set -euo pipefail
 # A build that runs once needs no files for incremental builds, which take gigabytes.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+# Of jemalloc's build alone, which adds it to its own flags. Without it, its debug information takes
+# a third of the time to compile.
+export EXTRA_CFLAGS=${EXTRA_CFLAGS:--g0}
 
 # Absolute, so that packages outside of the workspace share it.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}
