@@ -60,8 +60,8 @@ fn output_counts_until_the_next_poll() {
     assert_eq!(net.broker.stats().bytes, before);
 }
 
-/// What the host or a client does with the messages of the host. Clients, topics and payloads are
-/// indices into small tables.
+/// An operation of the host or of a client. Clients, topics and payloads are indices into small
+/// tables.
 #[derive(Clone, Debug)]
 enum Op {
     Deliver {
@@ -87,20 +87,20 @@ enum Op {
         acks: bool,
     },
     Close(usize),
-    /// A client in this process subscribes to all topics, and keeps what it received.
+    /// A client in this process subscribes to all topics.
     Attach,
     PollLocal,
     Detach,
     Advance(u64),
 }
 
-const NAMES: [&str; 3] = ["a", "b", "c"];
-/// So little that sessions are evicted, too.
+/// So few bytes that sessions are evicted, too.
 const MEMORY: usize = 24_000;
 
+const NAMES: [&str; 3] = ["a", "b", "c"];
 const TOPICS: [&str; 2] = ["t/0", "t/1"];
 
-/// Long payloads that are equal, of equal length, or each other's beginning, and a short one.
+/// No payload, a short one, and long ones: two have the same length, and two begin with another.
 fn payloads() -> [String; 5] {
     let [x, y] = ["x", "y"].map(|text| text.repeat(2_000));
     ["".into(), "x".repeat(1_023), x[..1_024].into(), x, y]
@@ -110,10 +110,13 @@ fn op() -> impl Strategy<Value = Op> {
     let client = 0..NAMES.len();
     let message = (0..payloads().len(), 0_u8..2, prop::option::weighted(0.2, 0_u32..5));
     prop_oneof![
-        6 => (client.clone(), message.clone())
-            .prop_map(|(client, (payload, qos, expiry))| Op::Deliver { client, payload, qos, expiry }),
+        6 => (client.clone(), message.clone()).prop_map(|(client, (payload, qos, expiry))| {
+            Op::Deliver { client, payload, qos, expiry }
+        }),
         4 => (0..TOPICS.len(), message, any::<bool>()).prop_map(
-            |(topic, (payload, qos, expiry), retain)| Op::Publish { topic, payload, qos, retain, expiry }
+            |(topic, (payload, qos, expiry), retain)| {
+                Op::Publish { topic, payload, qos, retain, expiry }
+            }
         ),
         3 => (client.clone(), 0_u32..20).prop_map(|(client, expiry)| Op::Connect { client, expiry }),
         4 => (client.clone(), any::<bool>()).prop_map(|(client, acks)| Op::Read { client, acks }),
@@ -131,14 +134,14 @@ struct Receivers {
     host: LocalId,
     connections: [Option<ConnectionId>; NAMES.len()],
     local: Option<LocalId>,
-    /// Messages that the local client keeps.
-    kept: Vec<LocalEvent>,
+    /// Messages that the local client has received.
+    received: Vec<LocalEvent>,
 }
 
 impl Receivers {
     fn new() -> Self {
         let (net, host) = host_with_memory(MEMORY);
-        Self { net, host, connections: [None; NAMES.len()], local: None, kept: Vec::new() }
+        Self { net, host, connections: [None; NAMES.len()], local: None, received: Vec::new() }
     }
 
     fn apply(&mut self, op: &Op) {
@@ -204,7 +207,7 @@ impl Receivers {
             }
             Op::PollLocal => {
                 let Some(local) = self.local else { return };
-                self.kept.extend(net.broker.poll_local(net.now, local));
+                self.received.extend(net.broker.poll_local(net.now, local));
             }
             Op::Detach => self.detach(),
             Op::Advance(time) => net.advance(seconds(time)),
@@ -226,7 +229,7 @@ impl Receivers {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The messages that a client in this process keeps do not count after their delivery.
+    /// A client in this process stores its messages. They do not count after their delivery.
     #[test]
     fn messages_of_the_host_are_freed_with_their_last_receiver(ops in vec(op(), 0..80)) {
         let mut receivers = Receivers::new();
