@@ -130,8 +130,9 @@ features+=,statestore-rumqttc/encrypted-keys,statestore-verify/tls
 
 # Sets `workspace`: the arguments of cargo that select packages and features.
 # - With CHECK_MEMBERS=default, they select the default members.
-# - Otherwise, also with CHECK_MEMBERS=all, they select all packages and features. It installs the system packages that these
-#   need. If that fails, it skips the packages that cannot be built.
+# - Otherwise, also with CHECK_MEMBERS=all, they select all packages and features. The function
+#   installs the system packages that these need. If that fails, it skips the packages that cannot
+#   be built.
 select_workspace() {
     if [ "${CHECK_MEMBERS:-}" = default ]; then
         workspace=(--features "$features")
@@ -187,8 +188,8 @@ build_commands() {
     export STATESTORE_TOOLS_BIN=$target/debug/statestore-tools
 }
 
-# Builds the command alone, or with the features of the tests if all steps run: the step tests has
-# compiled these. Exports its path.
+# Builds the command and exports its path. If all steps run, builds it with the features of the
+# tests, because the step `tests` has compiled these. Otherwise builds it alone.
 build_command() {
     [ -z "${STATESTORE_BIN:-}" ] || return 0
     if [ "${CHECK_MEMBERS:-}" = all ]; then

@@ -4,8 +4,8 @@ use alloc::sync::Arc;
 
 use crate::message::Message;
 
-/// Memory of the whole broker. A message counts once, however many queues contain it, and so does a
-/// payload that messages share.
+/// Memory of the whole broker. A message counts once, however many queues contain it. A payload
+/// counts once, however many messages share it.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     total: usize,

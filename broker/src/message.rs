@@ -21,7 +21,7 @@ pub(crate) struct Sender {
     pub(crate) owner: Arc<Owner>,
 }
 
-/// A payload that several messages share, and counts once for memory.
+/// A payload that several messages share. It counts once for memory.
 pub(crate) struct SharedPayload {
     bytes: Bytes,
     holds: Holds,
@@ -54,7 +54,7 @@ impl Holds {
     /// Removes a reference. Returns whether it was the last one.
     pub(crate) fn remove(&self) -> bool {
         let before = self.0.fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(before > 0, "it is released more often than it was held");
+        debug_assert!(before > 0, "a message or a payload is released more often than it was held");
         before == 1
     }
 }
@@ -86,7 +86,7 @@ struct Expiry {
     deadline: Duration,
 }
 
-/// Identifiers of the properties that belong to a connection, as a set of [`bit`]s.
+/// Properties that belong to a connection, as a set of [`bit`]s.
 const OF_CONNECTION: u64 = bit(id::TOPIC_ALIAS) | bit(id::SUBSCRIPTION);
 
 /// Summary of encoded properties.
@@ -125,7 +125,8 @@ impl Message {
         Self::with_payload(now, sender, topic, publish, None)
     }
 
-    /// Copies a PUBLISH of the host. `payload` is that of the PUBLISH, if the message shares it.
+    /// Copies a PUBLISH of the host. If `payload` is set, it equals the payload of the PUBLISH, and
+    /// the message shares it instead of a copy.
     pub(crate) fn of_host<P: Encode>(
         now: Duration,
         publish: &Publish<'_, P>,
@@ -141,6 +142,7 @@ impl Message {
         publish: &Publish<'_, P>,
         shared: Option<Arc<SharedPayload>>,
     ) -> Result<Self, Unwritable> {
+        // The part of the payload that is copied.
         let payload = if shared.is_some() { &[] } else { publish.payload };
         let mut length = Length::default();
         publish.properties.put(&mut length)?;
@@ -210,7 +212,8 @@ impl Message {
         Properties::from_validated(self.bytes.get(..self.properties).unwrap_or_default(), self.seen)
     }
 
-    /// Payload. It may share its buffer with the properties, which then stay in memory.
+    /// Payload. Its buffer may also contain the properties, which then stay in memory as long as the
+    /// payload.
     #[must_use]
     pub fn payload(&self) -> Bytes {
         match &self.shared {

@@ -371,7 +371,7 @@ impl<'a> Properties<'a> {
     }
 
     /// Properties that were validated before, and the [set](bit) of their identifiers. Checks
-    /// nothing: properties behind malformed bytes are not found.
+    /// nothing: invalid values are returned, and properties behind malformed bytes are not found.
     #[must_use]
     #[cfg(feature = "alloc")]
     pub const fn from_validated(bytes: &'a [u8], seen: u64) -> Self {

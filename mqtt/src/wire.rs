@@ -114,7 +114,8 @@ impl<'a> Reader<'a> {
         if is_plain(bytes) || !bytes.contains(&0) { Ok(text) } else { Err(Malformed::Text) }
     }
 
-    /// Reads a string and checks it as [`text`](Self::text) does, in less time.
+    /// Reads a string and returns its bytes. Checks it as [`text`](Self::text) does, but in less time:
+    /// an ASCII string is not decoded.
     ///
     /// # Errors
     /// [`Malformed::Truncated`], [`Malformed::Text`].
@@ -125,7 +126,7 @@ impl<'a> Reader<'a> {
         if is_text { Ok(bytes) } else { Err(Malformed::Text) }
     }
 
-    /// Reads a string that was checked before. NUL is not refused again.
+    /// Reads a string that was checked before. Does not search for NUL again.
     ///
     /// # Errors
     /// [`Malformed::Truncated`], [`Malformed::Text`].
@@ -151,12 +152,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns whether all bytes are ASCII and not NUL, as in nearly all strings. Reads eight bytes at a
-/// time.
+/// Returns whether all bytes are ASCII characters other than NUL, which is true for most strings.
+/// Reads eight bytes at a time.
 fn is_plain(bytes: &[u8]) -> bool {
     const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
-    // The high bit of a byte is set in the byte itself, or after the subtraction if the byte is 0.
+    // The high bit of a byte is set if the byte is not ASCII, or after the subtraction if it is 0.
+    // Only a byte of 0 borrows from another byte. A word without one has no wrong mark.
     let marks = |word: u64| (word.wrapping_sub(LOW) | word) & HIGH;
     let (mut rest, mut found) = (bytes, 0);
     while let Some((word, after)) = rest.split_first_chunk() {

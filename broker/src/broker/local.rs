@@ -19,8 +19,8 @@ use statestore_mqtt::{Reason, Unwritable};
 /// not receive its requests.
 const UNREAD_PART: usize = 4;
 
-/// Minimum length in bytes of a payload of the host that messages share. Copying a shorter one costs
-/// little.
+/// Minimum bytes of a payload that messages of the host share. Shorter payloads are copied, which
+/// costs little.
 const SHARED_BYTES_MIN: usize = 1 << 10;
 
 /// An event for a client in this process.
@@ -209,8 +209,9 @@ impl Broker {
         }
     }
 
-    /// Copies a PUBLISH of the host. Notifications of one change follow each other, each to another
-    /// topic. They share a long payload: it would exceed the memory of the broker many times.
+    /// Copies a PUBLISH of the host, except for a long payload that equals the last one: the messages
+    /// share it. The notifications of one change follow each other and differ only in their topics.
+    /// Their copies of a long value could exceed the memory limit of the broker.
     fn message_of_host<P: Encode>(
         &mut self,
         now: Duration,

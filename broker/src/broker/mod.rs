@@ -76,7 +76,7 @@ pub struct Broker {
     /// redirection.
     redirect: Option<Arc<str>>,
     last_number: u64,
-    /// The last long payload of the host, as long as a message contains it.
+    /// The last long payload of the host. A message owns it; without messages it is freed.
     last_payload: Weak<SharedPayload>,
 }
 

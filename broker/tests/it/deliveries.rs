@@ -1,6 +1,8 @@
 //! Memory of the messages that the host delivers.
 
-use statestore_broker::LocalId;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use statestore_broker::{LocalEvent, LocalId};
 
 use super::*;
 
@@ -145,5 +147,197 @@ fn parts_have_the_expiry_interval_of_the_first_part() {
         let [message] = &net.receive_messages(a)[..] else { panic!("one message") };
         let properties = properties.map(|property| format!("{property:?}"));
         assert_eq!(message.properties, properties, "{cut}");
+    }
+}
+
+/// An operation of the host or of a client. Clients, topics and payloads are indices into small
+/// tables.
+#[derive(Clone, Debug)]
+enum Op {
+    Deliver {
+        client: usize,
+        payload: usize,
+        qos: u8,
+        expiry: Option<u32>,
+    },
+    /// To a topic to which some clients have subscribed.
+    Publish {
+        topic: usize,
+        payload: usize,
+        qos: u8,
+        retain: bool,
+        expiry: Option<u32>,
+    },
+    Connect {
+        client: usize,
+        expiry: u32,
+    },
+    Read {
+        client: usize,
+        acks: bool,
+    },
+    Close(usize),
+    /// A client in this process subscribes to all topics.
+    Attach,
+    PollLocal,
+    Detach,
+    Advance(u64),
+}
+
+/// So few bytes that sessions are evicted, too.
+const MEMORY: usize = 24_000;
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const TOPICS: [&str; 2] = ["t/0", "t/1"];
+
+/// No payload, a short one, and long ones: two have the same length, and two begin with another.
+fn payloads() -> [String; 5] {
+    let [x, y] = ["x", "y"].map(|text| text.repeat(2_000));
+    ["".into(), "x".repeat(1_023), x[..1_024].into(), x, y]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let client = 0..NAMES.len();
+    let message = (0..payloads().len(), 0_u8..2, prop::option::weighted(0.2, 0_u32..5));
+    prop_oneof![
+        6 => (client.clone(), message.clone()).prop_map(|(client, (payload, qos, expiry))| {
+            Op::Deliver { client, payload, qos, expiry }
+        }),
+        4 => (0..TOPICS.len(), message, any::<bool>()).prop_map(
+            |(topic, (payload, qos, expiry), retain)| {
+                Op::Publish { topic, payload, qos, retain, expiry }
+            }
+        ),
+        3 => (client.clone(), 0_u32..20).prop_map(|(client, expiry)| Op::Connect { client, expiry }),
+        4 => (client.clone(), any::<bool>()).prop_map(|(client, acks)| Op::Read { client, acks }),
+        2 => client.prop_map(Op::Close),
+        1 => Just(Op::Attach),
+        1 => Just(Op::PollLocal),
+        1 => Just(Op::Detach),
+        1 => (0_u64..8).prop_map(Op::Advance),
+    ]
+}
+
+/// Clients that receive messages of the host.
+struct Receivers {
+    net: Net,
+    host: LocalId,
+    connections: [Option<ConnectionId>; NAMES.len()],
+    local: Option<LocalId>,
+    /// Messages that the local client has received.
+    received: Vec<LocalEvent>,
+}
+
+impl Receivers {
+    fn new() -> Self {
+        let (net, host) = host_with_memory(MEMORY);
+        Self { net, host, connections: [None; NAMES.len()], local: None, received: Vec::new() }
+    }
+
+    fn apply(&mut self, op: &Op) {
+        let qos = |qos| if qos == 0 { Qos::AtMostOnce } else { Qos::AtLeastOnce };
+        let net = &mut self.net;
+        match *op {
+            Op::Deliver { client, payload, qos: level, expiry } => {
+                let (payload, topic) = (&payloads()[payload], format!("to/{client}"));
+                let expiry = expiry.map(Property::MessageExpiry);
+                let message = publish(&topic, payload, qos(level), 0);
+                let message = Publish { properties: expiry.as_slice(), ..message };
+                net.broker.deliver(net.now, NAMES[client], &message);
+            }
+            Op::Publish { topic, payload, qos: level, retain, expiry } => {
+                let payload = &payloads()[payload];
+                // An alias and a subscription identifier belong to a connection.
+                let properties = [
+                    Property::TopicAlias(1),
+                    Property::MessageExpiry(expiry.unwrap_or(u32::MAX)),
+                    Property::SubscriptionId(1),
+                ];
+                let message = publish(TOPICS[topic], payload, qos(level), 0);
+                let message = Publish { retain, properties: &properties[..], ..message };
+                net.broker
+                    .publish_local(net.now, self.host, &message)
+                    .expect("a host is never busy");
+            }
+            Op::Connect { client, expiry } => {
+                if let Some(old) = self.connections[client].take() {
+                    net.close(old);
+                }
+                let properties = [Property::SessionExpiry(expiry)];
+                let id = net.connect(
+                    NAMES[client],
+                    ConnectOptions { properties: &properties, clean_start: false, ..CLEAN },
+                );
+                self.connections[client] = Some(id);
+                let options = SubscriptionOptions { qos: Qos::AtLeastOnce, ..Default::default() };
+                net.subscribe_with(id, "t/+", options, &[]);
+            }
+            Op::Read { client, acks } => {
+                let Some(id) = self.connections[client] else { return };
+                for message in net.receive_messages(id) {
+                    let is_known =
+                        payloads().iter().any(|known| known.as_bytes() == message.payload);
+                    assert!(is_known, "another payload");
+                    if acks && message.id > 0 {
+                        net.ack(id, message.id);
+                    }
+                }
+            }
+            Op::Close(client) => {
+                if let Some(id) = self.connections[client].take() {
+                    net.close(id);
+                }
+            }
+            Op::Attach => {
+                self.detach();
+                let local = self.net.broker.attach(self.net.now, "local").expect("an attachment");
+                let options = SubscriptionOptions::default();
+                self.net.broker.subscribe_local(local, &Subscription { filter: "t/+", options });
+                self.local = Some(local);
+            }
+            Op::PollLocal => {
+                let Some(local) = self.local else { return };
+                self.received.extend(net.broker.poll_local(net.now, local));
+            }
+            Op::Detach => self.detach(),
+            Op::Advance(time) => net.advance(seconds(time)),
+        }
+        // A subscription of a client in this process evicts nothing; the next call does.
+        self.net.broker.handle_timeout(self.net.now);
+        self.net.drain_closed();
+        let stats = self.net.broker.stats();
+        assert!(stats.bytes <= MEMORY, "{stats:?}");
+    }
+
+    fn detach(&mut self) {
+        if let Some(local) = self.local.take() {
+            self.net.broker.detach(self.net.now, local);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A client in this process stores its messages. They do not count after their delivery.
+    #[test]
+    fn messages_of_the_host_are_freed_with_their_last_receiver(ops in vec(op(), 0..80)) {
+        let mut receivers = Receivers::new();
+        let before = receivers.net.broker.stats().bytes;
+        for op in &ops {
+            receivers.apply(op);
+        }
+        for client in 0..NAMES.len() {
+            receivers.apply(&Op::Close(client));
+        }
+        receivers.detach();
+        for topic in 0..TOPICS.len() {
+            receivers.apply(&Op::Publish { topic, payload: 0, qos: 0, retain: true, expiry: None });
+        }
+        receivers.net.advance(seconds(60));
+        // The host receives the notices that the clients have disconnected.
+        while receivers.net.broker.poll_local(receivers.net.now, receivers.host).is_some() {}
+        let stats = receivers.net.broker.stats();
+        prop_assert_eq!((stats.bytes, stats.retained), (before, 0));
     }
 }

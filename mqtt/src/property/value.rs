@@ -5,7 +5,7 @@ use crate::error::Malformed;
 use crate::topic;
 use crate::wire::Reader;
 
-/// The encoding of a value, and its allowed values.
+/// The encoding of a property value, and its limits.
 #[derive(Clone, Copy)]
 pub(super) enum ValueType {
     /// One byte, 0 or 1.
@@ -19,7 +19,7 @@ pub(super) enum ValueType {
     /// A variable byte integer, not 0.
     PositiveVarint,
     Text,
-    /// A text without wildcards, not empty.
+    /// A text that is a topic name: not empty, and without wildcards.
     TopicName,
     Binary,
     TextPair,
@@ -55,10 +55,10 @@ impl ValueType {
         })
     }
 
-    /// Reads the value of property `id` and checks it, without decoding it.
+    /// Reads the value of the property `id` and checks it, without decoding it.
     ///
     /// # Errors
-    /// [`Malformed`].
+    /// [`Malformed`] if the value is truncated or invalid.
     pub(super) fn check(self, reader: &mut Reader<'_>, id: u8) -> Result<(), Malformed> {
         let is_allowed = match self {
             Self::Flag => reader.byte()? <= 1,
@@ -76,10 +76,10 @@ impl ValueType {
         if is_allowed { Ok(()) } else { Err(Malformed::Value(id)) }
     }
 
-    /// Reads a value that was checked before.
+    /// Reads a value that was checked before. Checks only its length.
     ///
     /// # Errors
-    /// [`Malformed`] if it was not checked and has no end.
+    /// [`Malformed`] if the value is truncated, so it was not checked.
     pub(super) fn skip(self, reader: &mut Reader<'_>) -> Result<(), Malformed> {
         match self {
             Self::Flag => reader.byte().map(drop),

@@ -17,7 +17,7 @@ use statestore_testkit::wire::mqtt_text::Listed;
 pub(crate) type Any = Packet<'static, Listed<'static>>;
 
 /// Properties that may occur once, by packet (table 2-4). `None` is the will.
-const LEGAL: [(Option<Kind>, &[u8]); 14] = [
+pub(crate) const LEGAL: [(Option<Kind>, &[u8]); 14] = [
     (None, &[0x01, 0x02, 0x03, 0x08, 0x09, 0x18]),
     (Some(Kind::Connect), &[0x11, 0x15, 0x16, 0x17, 0x19, 0x21, 0x22, 0x27]),
     (
@@ -94,7 +94,7 @@ fn qos() -> impl Strategy<Value = Qos> {
     select(vec![Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce])
 }
 
-fn property(which: u8) -> BoxedStrategy<Property<'static>> {
+pub(crate) fn property(which: u8) -> BoxedStrategy<Property<'static>> {
     use Property as P;
     match which {
         id::PAYLOAD_FORMAT => any::<bool>().prop_map(P::PayloadFormat).boxed(),

@@ -4,6 +4,7 @@ mod alloc;
 mod frames;
 mod generators;
 mod laws;
+mod properties;
 mod session;
 mod statements;
 mod topics;
