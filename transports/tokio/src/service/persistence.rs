@@ -120,6 +120,7 @@ impl Persistence {
     pub(crate) fn begin_commit(&mut self, now: Now, store: &mut CapturedStore) {
         let State::Idle(journal) = &self.state else { return };
         let (free, wants_snapshot) = (journal.free_bytes(), journal.wants_snapshot());
+        let can_free_space = journal.can_free_space();
         self.free = free;
         self.unwritten -= self.in_commit;
         self.in_commit = self.unwritten;
@@ -143,7 +144,8 @@ impl Persistence {
             self.snapshot = next;
             SnapshotPart { records, is_first, is_last: self.snapshot.is_none() }
         });
-        if batch.is_none() && snapshot.is_none() {
+        let frees_space = self.is_full && !self.is_ending && can_free_space;
+        if batch.is_none() && snapshot.is_none() && !frees_space {
             return;
         }
         self.has_changed |= batch.is_some();
