@@ -43,22 +43,23 @@ impl Disk {
         Some(Self { free, log, database })
     }
 
-    /// Returns the bytes that stay free when the whole log is copied into the database.
-    const fn unclaimed(self, database: DatabaseBytes) -> u64 {
-        self.free.saturating_sub(database.length.saturating_sub(self.database))
+    /// Returns the bytes that stay free when the whole log is copied into the database; `None` if
+    /// the copy does not fit.
+    const fn unclaimed(self, database: DatabaseBytes) -> Option<u64> {
+        self.free.checked_sub(database.length.saturating_sub(self.database))
     }
 
     /// Returns the bytes to which the log can grow.
-    const fn log_capacity(self, database: DatabaseBytes) -> u64 {
-        self.unclaimed(database).saturating_add(self.log)
+    fn log_capacity(self, database: DatabaseBytes) -> u64 {
+        self.unclaimed(database).unwrap_or_default().saturating_add(self.log)
     }
 
     /// Returns how many bytes can still be written. A commit needs its bytes in the log and in the
     /// database, so this is at most twice the longest commit that the log can hold.
     fn free_bytes(self, database: DatabaseBytes) -> u64 {
+        let Some(unclaimed) = self.unclaimed(database) else { return 0 };
         let longest = checkpoint::longest_commit(self.log_capacity(database));
-        let free = self.unclaimed(database).saturating_add(database.reusable);
-        free.min(longest.saturating_mul(2))
+        unclaimed.saturating_add(database.reusable).min(longest.saturating_mul(2))
     }
 }
 
@@ -167,7 +168,7 @@ mod tests {
     #[test]
     fn space_for_pages_that_are_only_in_the_log_is_not_free() {
         for (free, growth, reusable, expected) in
-            [(100, 30, 0, 70), (30, 30, 40, 40), (20, 30, 40, 40), (0, 0, 40, 40)]
+            [(100, 30, 0, 70), (30, 30, 40, 40), (20, 30, 40, 0), (0, 0, 40, 40)]
         {
             let found = free_bytes(free, 64, growth, reusable);
             assert_eq!(found, expected * MIB, "{free} free, {growth} growth, {reusable} reusable");
