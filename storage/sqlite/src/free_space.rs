@@ -14,6 +14,12 @@ use crate::files::{DATABASE, LOG};
 /// How long a measurement is valid without a commit.
 const MEASURED_FOR: Duration = Duration::from_millis(500);
 
+/// Free bytes that a service does not use by default.
+const RESERVE: u64 = 64 << 20;
+
+/// Space in the database counts only if the log can hold a commit of this many bytes.
+const LONGEST_COMMIT_MIN: u64 = 4 << 20;
+
 /// A measurement of the disk, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Disk {
@@ -54,12 +60,17 @@ impl Disk {
         self.unclaimed(database).unwrap_or_default().saturating_add(self.log)
     }
 
-    /// Returns how many bytes can still be written. A commit needs its bytes in the log and in the
-    /// database, so this is at most twice the longest commit that the log can hold.
+    /// Returns how many bytes can still be written. A service with the default reserve counts a
+    /// commit twice, for the log and the database. The upper limit therefore refuses a commit that
+    /// the log cannot hold.
     fn free_bytes(self, database: DatabaseBytes) -> u64 {
         let Some(unclaimed) = self.unclaimed(database) else { return 0 };
         let longest = checkpoint::longest_commit(self.log_capacity(database));
-        unclaimed.saturating_add(database.reusable).min(longest.saturating_mul(2))
+        if longest < LONGEST_COMMIT_MIN {
+            return unclaimed;
+        }
+        let limit = longest.saturating_mul(2).saturating_add(RESERVE);
+        unclaimed.saturating_add(database.reusable).min(limit)
     }
 }
 
@@ -149,15 +160,17 @@ mod tests {
     }
 
     #[test]
-    fn space_in_the_database_counts_while_the_log_can_hold_a_commit_of_half_of_all() {
+    fn space_in_the_database_counts_as_far_as_the_log_can_hold_a_commit_of_it() {
         for (free, log, reusable, expected) in [
             (100, 0, 50, 150),
             (63, 0, 50, 113),
             (0, 64, 50, 50),
-            (0, 35, 500, 64),
-            (0, 18, 500, 32),
-            (9, 9, 500, 32),
-            (0, 1, 50, 0),
+            (0, 35, 500, 128),
+            (0, 18, 500, 96),
+            (9, 9, 500, 96),
+            (9, 9, 50, 59),
+            (0, 5, 500, 0),
+            (2, 3, 500, 2),
             (0, 0, 50, 0),
         ] {
             let found = free_bytes(free, log, 0, reusable);

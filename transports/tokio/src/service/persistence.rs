@@ -29,7 +29,7 @@ const PART_BYTES_MAX: usize = 1 << 20;
 const RECORD_BYTES: usize = 128;
 
 /// Free bytes that a snapshot must leave: for records that are written during the snapshot, and for
-/// records that a journal has only in its log, up to 16 MiB in `statestore-sqlite`.
+/// a log that grows during it, up to 16 MiB in `statestore-sqlite`.
 const SNAPSHOT_RESERVE: u64 = 20 << 20;
 
 /// Minimum time between two snapshots that are made to free space.
