@@ -93,6 +93,10 @@ impl Journal for JournalWithProgress {
     fn free_bytes(&self) -> Option<u64> {
         self.journal.free_bytes()
     }
+
+    fn can_free_space(&self) -> bool {
+        self.journal.can_free_space()
+    }
 }
 
 impl JournalWithProgress {

@@ -16,16 +16,22 @@ use rusqlite::wal::CheckpointMode;
 
 use crate::database;
 use crate::error::OpenError;
+use crate::free_space::FreeSpace;
 
-/// Bytes of the log at which copying starts. Commits are slower during copying, so it should be
-/// rare: with 4 MiB, the 99th percentile of the latency of a SET was 1.7 to 6 times as long.
-const LOG_BYTES: i64 = 16 << 20;
+/// Limit of the log on a disk of at least 512 MiB. Commits are slower during copying, which starts
+/// at a quarter of the limit, so it should be rare: with copying at 4 MiB, the 99th percentile of
+/// the latency of a SET was 1.7 to 6 times as long.
+const LOG_BYTES_MAX: i64 = 64 << 20;
+
+/// Limit of the log on the smallest disks.
+const LOG_BYTES_MIN: i64 = 4 << 20;
+
+/// The limit of the log is this part of the disk. The log never shrinks below its limit, so on a
+/// small disk a greater part would leave too few bytes for the database.
+const DISK_PER_LOG: u64 = 8;
 
 /// Maximum number of bytes that the writer copies itself.
 const REST_BYTES: i64 = 256 << 10;
-
-/// Bytes of the log that a commit may not exceed. If it would, the writer copies the log first.
-pub(crate) const LOG_BYTES_MAX: i64 = 4 * LOG_BYTES;
 
 /// Bytes of the pages that a commit changes in addition to its own, for example of the free list.
 const CHANGED_BYTES: i64 = 1 << 20;
@@ -37,6 +43,9 @@ pub(crate) struct Checkpointer {
     shared: Arc<Shared>,
     wake: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
+    space: Arc<FreeSpace>,
+    /// Bytes of the log that a commit may not exceed. If it would, the writer copies the log first.
+    limit: i64,
     /// [Bytes](uncopied) of the log after the last commit.
     log_bytes: i64,
 }
@@ -53,7 +62,7 @@ struct Shared {
 }
 
 impl Checkpointer {
-    pub(crate) fn start(path: &Path) -> Result<Self, OpenError> {
+    pub(crate) fn start(path: &Path, space: Arc<FreeSpace>, limit: i64) -> Result<Self, OpenError> {
         let db = database::open(path)?;
         let log = checkpoint(&db, CheckpointMode::NOOP);
         let log = log.map_err(|error| OpenError::from_sqlite(path, error))?;
@@ -64,17 +73,33 @@ impl Checkpointer {
             .name("statestore-checkpoint".to_owned())
             .spawn(move || run(&db, &thread_shared, &woken))
             .map_err(|error| OpenError::from_io(path, error))?;
-        Ok(Self { shared, wake: Some(wake), thread: Some(thread), log_bytes: uncopied(log) })
+        let log_bytes = uncopied(log);
+        Ok(Self { shared, wake: Some(wake), thread: Some(thread), space, limit, log_bytes })
     }
 
-    /// Copies the log if a commit of so many bytes would make it exceed [`LOG_BYTES_MAX`]. The
-    /// writer calls this before each commit, which waits for the copy.
-    pub(crate) fn before_commit(&self, db: &Connection, bytes: i64) -> rusqlite::Result<()> {
-        if self.log_bytes > 0 && self.log_bytes.saturating_add(in_log(bytes)) > LOG_BYTES_MAX {
+    /// Copies the log if a commit of so many bytes would make it exceed its limit or the disk. The
+    /// writer calls this before each commit, which waits for the copy. `log_file` is the length of
+    /// the log's file.
+    pub(crate) fn before_commit(
+        &self,
+        db: &Connection,
+        bytes: i64,
+        log_file: u64,
+    ) -> rusqlite::Result<()> {
+        if self.log_bytes == 0 {
+            return Ok(());
+        }
+        let needed = self.log_bytes.saturating_add(in_log(bytes));
+        if needed > self.limit || self.exceeds_disk(needed.unsigned_abs(), log_file) {
             let _copying = lock(&self.shared.copying);
             checkpoint(db, CheckpointMode::PASSIVE)?;
         }
         Ok(())
+    }
+
+    /// Returns whether the file of the log would need more bytes than the disk has.
+    fn exceeds_disk(&self, needed: u64, log_file: u64) -> bool {
+        needed > log_file && self.space.log_capacity().is_some_and(|capacity| needed > capacity)
     }
 
     /// Wakes the checkpoint thread or copies the rest of the log, as its length requires. The
@@ -87,7 +112,7 @@ impl Checkpointer {
         }
         let (bytes, copied) = checkpoint(db, CheckpointMode::NOOP)?;
         self.log_bytes = uncopied((bytes, copied));
-        if bytes < LOG_BYTES || copied >= bytes {
+        if bytes < self.limit / 4 || copied >= bytes {
             return Ok(());
         }
         if self.shared.is_nearly_done.swap(false, Ordering::Relaxed) {
@@ -144,6 +169,17 @@ const fn in_log(bytes: i64) -> i64 {
     bytes.saturating_add(bytes / 16).saturating_add(CHANGED_BYTES)
 }
 
+/// Returns the bytes of the longest commit that a log of this many bytes can hold.
+pub(crate) const fn longest_commit(log_bytes: u64) -> u64 {
+    log_bytes.saturating_sub(CHANGED_BYTES.unsigned_abs()) / 17 * 16
+}
+
+/// Returns the limit of the log if its journal and the free space of the disk have so many bytes.
+pub(crate) fn log_limit(disk_bytes: Option<u64>) -> i64 {
+    let part = disk_bytes.and_then(|bytes| i64::try_from(bytes / DISK_PER_LOG).ok());
+    part.map_or(LOG_BYTES_MAX, |bytes| bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX))
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -160,5 +196,31 @@ fn checkpoint(db: &Connection, mode: CheckpointMode) -> rusqlite::Result<(i64, i
             Ok((0, 0))
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn log_limit_is_an_eighth_of_the_disk_from_4_to_64_mib() {
+        for (disk, limit) in
+            [(0, 4), (32, 4), (112, 14), (512, 64), (1 << 20, 64), (u64::MAX / MIB, 64)]
+        {
+            assert_eq!(log_limit(Some(disk * MIB)), limit << 20, "{disk} MiB");
+        }
+        assert_eq!(log_limit(None), LOG_BYTES_MAX);
+    }
+
+    #[test]
+    fn log_holds_its_longest_commit() {
+        for log in [MIB, 2 * MIB, 4 * MIB, 14 * MIB + 1, 64 * MIB] {
+            let bytes = i64::try_from(longest_commit(log)).unwrap();
+            assert!(in_log(bytes).unsigned_abs() <= log, "{bytes} of {log}");
+            assert!(in_log(bytes + 32).unsigned_abs() > log, "{bytes} of {log}");
+        }
     }
 }

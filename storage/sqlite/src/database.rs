@@ -93,6 +93,11 @@ pub(crate) fn open(path: &Path) -> Result<Connection, OpenError> {
     Ok(db)
 }
 
+/// Has SQLite truncate the log to this many bytes when it reuses a longer log from its beginning.
+pub(crate) fn limit_log(db: &Connection, bytes: i64) -> rusqlite::Result<()> {
+    db.query_row(&format!("PRAGMA journal_size_limit = {bytes}"), [], |_| Ok(()))
+}
+
 /// Extends both files, since a commit that makes a file longer needs another flush.
 fn preallocate(db: &Connection) -> rusqlite::Result<()> {
     let part = "INSERT INTO snapshot (part, records) VALUES (1, zeroblob(?1))";

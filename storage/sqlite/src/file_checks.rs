@@ -39,7 +39,17 @@ pub(crate) fn check_files(dir: &Path) -> Result<(), OpenError> {
 
 /// Last known identity and length of the database and its log. While a journal uses these files,
 /// nothing else may replace or truncate them.
-pub(crate) struct OpenFiles([(PathBuf, Identity); 2]);
+pub(crate) struct OpenFiles {
+    database: OpenFile,
+    log: OpenFile,
+}
+
+struct OpenFile {
+    path: PathBuf,
+    seen: Identity,
+    /// Bytes to which SQLite itself truncates the file.
+    limit: u64,
+}
 
 #[derive(Clone, Copy, PartialEq)]
 struct Identity {
@@ -61,25 +71,42 @@ impl Identity {
     }
 }
 
+impl OpenFile {
+    fn new(dir: &Path, name: &str, limit: u64) -> Result<Self, OpenError> {
+        let path = dir.join(name);
+        let meta = fs::metadata(&path).map_err(|error| OpenError::from_io(&path, error))?;
+        Ok(Self { path, seen: Identity::new(&meta), limit })
+    }
+
+    fn check(&mut self) -> Result<(), OpenError> {
+        let now = fs::metadata(&self.path).map(|meta| Identity::new(&meta));
+        match now {
+            Ok(now)
+                if now.file == self.seen.file && now.length >= self.seen.length.min(self.limit) =>
+            {
+                self.seen = now;
+                Ok(())
+            }
+            _ => Err(OpenError::Replaced(self.path.clone())),
+        }
+    }
+}
+
 impl OpenFiles {
-    pub(crate) fn new(dir: &Path) -> Result<Self, OpenError> {
-        let identify = |name| {
-            let path = dir.join(name);
-            let meta = fs::metadata(&path).map_err(|error| OpenError::from_io(&path, error))?;
-            Ok((path, Identity::new(&meta)))
-        };
-        Ok(Self([identify(DATABASE)?, identify(LOG)?]))
+    /// `log_limit` is the length to which SQLite truncates a longer log.
+    pub(crate) fn new(dir: &Path, log_limit: u64) -> Result<Self, OpenError> {
+        let database = OpenFile::new(dir, DATABASE, u64::MAX)?;
+        Ok(Self { database, log: OpenFile::new(dir, LOG, log_limit)? })
     }
 
     /// Checks that neither file was removed, replaced or truncated since the last check.
     pub(crate) fn check(&mut self) -> Result<(), OpenError> {
-        for (path, seen) in &mut self.0 {
-            let now = fs::metadata(&*path).map(|meta| Identity::new(&meta));
-            match now {
-                Ok(now) if now.file == seen.file && now.length >= seen.length => *seen = now,
-                _ => return Err(OpenError::Replaced(path.clone())),
-            }
-        }
-        Ok(())
+        self.database.check()?;
+        self.log.check()
+    }
+
+    /// Returns the length of the log at the last check.
+    pub(crate) const fn log_bytes(&self) -> u64 {
+        self.log.seen.length
     }
 }

@@ -8,28 +8,69 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::statvfs;
 
-use crate::checkpoint::LOG_BYTES_MAX;
-use crate::files::LOG;
+use crate::checkpoint;
+use crate::files::{DATABASE, LOG};
 
 /// How long a measurement is valid without a commit.
 const MEASURED_FOR: Duration = Duration::from_millis(500);
+
+/// Free bytes that a service does not use by default.
+const RESERVE: u64 = 64 << 20;
+
+/// Space in the database counts only if the log can hold a commit of this many bytes.
+const LONGEST_COMMIT_MIN: u64 = 4 << 20;
 
 /// A measurement of the disk, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Disk {
     free: u64,
-    /// Size of the write-ahead log, whose space is reused.
+    /// Length of the file of the write-ahead log, whose space is reused.
     log: u64,
+    /// Length of the file of the database.
+    database: u64,
+}
+
+/// The database with the pages that are only in the log, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DatabaseBytes {
+    pub(crate) length: u64,
+    /// Free pages, which are used before the database grows.
+    pub(crate) reusable: u64,
 }
 
 impl Disk {
-    /// Returns how many bytes can still be written if `reusable` bytes are free in the database.
-    /// These count only if the disk has space for the whole log, because commits go there first.
-    const fn free_bytes(self, reusable: u64) -> u64 {
-        if self.free.saturating_add(self.log) < LOG_BYTES_MAX.unsigned_abs() {
-            return self.free;
+    fn measure(directory: &Path) -> Option<Self> {
+        let length = |name| fs::metadata(directory.join(name)).map_or(0, |meta| meta.len());
+        // The checkpoint thread may extend the database between these calls. In this order the
+        // result is then too small, and not too large.
+        let (database, log) = (length(DATABASE), length(LOG));
+        let status = statvfs(directory).ok()?;
+        let free = status.f_bavail.saturating_mul(status.f_frsize);
+        Some(Self { free, log, database })
+    }
+
+    /// Returns the bytes that stay free when the whole log is copied into the database; `None` if
+    /// the copy does not fit.
+    const fn unclaimed(self, database: DatabaseBytes) -> Option<u64> {
+        self.free.checked_sub(database.length.saturating_sub(self.database))
+    }
+
+    /// Returns the bytes to which the log can grow.
+    fn log_capacity(self, database: DatabaseBytes) -> u64 {
+        self.unclaimed(database).unwrap_or_default().saturating_add(self.log)
+    }
+
+    /// Returns how many bytes can still be written. A service with the default reserve counts a
+    /// commit twice, for the log and the database. The upper limit therefore refuses a commit that
+    /// the log cannot hold.
+    fn free_bytes(self, database: DatabaseBytes) -> u64 {
+        let Some(unclaimed) = self.unclaimed(database) else { return 0 };
+        let longest = checkpoint::longest_commit(self.log_capacity(database));
+        if longest < LONGEST_COMMIT_MIN {
+            return unclaimed;
         }
-        self.free.saturating_add(reusable)
+        let limit = longest.saturating_mul(2).saturating_add(RESERVE);
+        unclaimed.saturating_add(database.reusable).min(limit)
     }
 }
 
@@ -37,7 +78,8 @@ impl Disk {
 #[derive(Debug)]
 pub(crate) struct FreeSpace {
     directory: PathBuf,
-    /// Bytes that are free in the database.
+    /// Fields of [`DatabaseBytes`].
+    length: AtomicU64,
     reusable: AtomicU64,
     /// Set by each commit.
     is_outdated: AtomicBool,
@@ -46,9 +88,14 @@ pub(crate) struct FreeSpace {
 }
 
 impl FreeSpace {
-    pub(crate) fn new(directory: &Path, reusable: u64) -> Self {
-        let (directory, reusable) = (directory.to_owned(), AtomicU64::new(reusable));
-        Self { directory, reusable, is_outdated: AtomicBool::new(false), disk: Mutex::default() }
+    pub(crate) fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            length: AtomicU64::default(),
+            reusable: AtomicU64::default(),
+            is_outdated: AtomicBool::new(false),
+            disk: Mutex::default(),
+        }
     }
 
     /// Requests a new measurement of the disk, after a commit.
@@ -56,15 +103,33 @@ impl FreeSpace {
         self.is_outdated.store(true, Ordering::Release);
     }
 
-    /// Sets the bytes that are free in the database. The service may use the bytes of one commit
-    /// earlier.
-    pub(crate) fn set_reusable(&self, bytes: u64) {
-        self.reusable.store(bytes, Ordering::Relaxed);
+    /// Sets the bytes of the database. The service may use those of one commit earlier.
+    pub(crate) fn set_database(&self, database: DatabaseBytes) {
+        self.length.store(database.length, Ordering::Relaxed);
+        self.reusable.store(database.reusable, Ordering::Relaxed);
+    }
+
+    fn database(&self) -> DatabaseBytes {
+        let [length, reusable] =
+            [&self.length, &self.reusable].map(|bytes| bytes.load(Ordering::Relaxed));
+        DatabaseBytes { length, reusable }
     }
 
     /// Returns how many bytes can still be written; `None` if that cannot be measured.
     pub(crate) fn free_bytes(&self) -> Option<u64> {
-        Some(self.disk()?.free_bytes(self.reusable.load(Ordering::Relaxed)))
+        Some(self.disk()?.free_bytes(self.database()))
+    }
+
+    /// Measures the bytes to which the log can grow; `None` if that cannot be measured.
+    pub(crate) fn log_capacity(&self) -> Option<u64> {
+        Some(Disk::measure(&self.directory)?.log_capacity(self.database()))
+    }
+
+    /// Measures the bytes of the files and the free bytes of their disk; `None` if that cannot be
+    /// measured.
+    pub(crate) fn disk_bytes(&self) -> Option<u64> {
+        let Disk { free, log, database } = Disk::measure(&self.directory)?;
+        Some(free.saturating_add(log).saturating_add(database))
     }
 
     #[expect(clippy::disallowed_methods, reason = "only limits how often the disk is measured")]
@@ -74,12 +139,7 @@ impl FreeSpace {
         match *measured {
             Some((at, disk)) if !is_outdated && at.elapsed() < MEASURED_FOR => disk,
             _ => {
-                let log = self.directory.join(LOG);
-                let log = fs::metadata(log).map_or(0, |meta| meta.len());
-                let disk = statvfs(&self.directory).ok().map(|status| Disk {
-                    free: status.f_bavail.saturating_mul(status.f_frsize),
-                    log,
-                });
+                let disk = Disk::measure(&self.directory);
                 *measured = Some((Instant::now(), disk));
                 disk
             }
@@ -93,25 +153,45 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
+    fn free_bytes(free: u64, log: u64, growth: u64, reusable: u64) -> u64 {
+        let disk = Disk { free: free * MIB, log: log * MIB, database: 10 * MIB };
+        let length = (10 + growth) * MIB;
+        disk.free_bytes(DatabaseBytes { length, reusable: reusable * MIB })
+    }
+
     #[test]
-    fn space_in_the_database_counts_only_if_the_log_has_space() {
+    fn space_in_the_database_counts_as_far_as_the_log_can_hold_a_commit_of_it() {
         for (free, log, reusable, expected) in [
             (100, 0, 50, 150),
-            (64, 0, 50, 114),
-            (63, 0, 50, 63),
-            (63, 1, 50, 113),
+            (63, 0, 50, 113),
             (0, 64, 50, 50),
-            (0, 4, 50, 0),
+            (0, 35, 500, 128),
+            (0, 18, 500, 96),
+            (9, 9, 500, 96),
+            (9, 9, 50, 59),
+            (0, 5, 500, 0),
+            (2, 3, 500, 2),
+            (0, 0, 50, 0),
         ] {
-            let disk = Disk { free: free * MIB, log: log * MIB };
-            assert_eq!(disk.free_bytes(reusable * MIB), expected * MIB, "{disk:?}");
+            let found = free_bytes(free, log, 0, reusable);
+            assert_eq!(found, expected * MIB, "{free} free, {log} log, {reusable} reusable");
+        }
+    }
+
+    #[test]
+    fn space_for_pages_that_are_only_in_the_log_is_not_free() {
+        for (free, growth, reusable, expected) in
+            [(100, 30, 0, 70), (30, 30, 40, 40), (20, 30, 40, 0), (0, 0, 40, 40)]
+        {
+            let found = free_bytes(free, 64, growth, reusable);
+            assert_eq!(found, expected * MIB, "{free} free, {growth} growth, {reusable} reusable");
         }
     }
 
     #[test]
     fn disk_of_a_directory_is_measured() {
-        let space = FreeSpace::new(&std::env::temp_dir(), 0);
+        let space = FreeSpace::new(&std::env::temp_dir());
         assert!(space.free_bytes().is_some_and(|bytes| bytes > 0));
-        assert_eq!(FreeSpace::new(Path::new("/no/such/directory"), 1).free_bytes(), None);
+        assert_eq!(FreeSpace::new(Path::new("/no/such/directory")).free_bytes(), None);
     }
 }

@@ -27,6 +27,20 @@ enum Job {
     Commit(Commit, oneshot::Sender<Result<(), OpenError>>),
 }
 
+/// Commits that the journal needs, after its last commit.
+#[derive(Default)]
+struct Needs {
+    wants_snapshot: AtomicBool,
+    can_free_space: AtomicBool,
+}
+
+impl Needs {
+    fn update(&self, writer: &Writer) {
+        self.wants_snapshot.store(writer.wants_snapshot(), Ordering::Release);
+        self.can_free_space.store(writer.can_free_space(), Ordering::Release);
+    }
+}
+
 /// A journal in a directory. See the [crate documentation](crate).
 ///
 /// Blocking operations run on a separate thread, so any runtime can be used. A commit that has
@@ -38,7 +52,7 @@ pub struct SqliteJournal {
     jobs: Option<mpsc::Sender<Job>>,
     /// The result of a load. A dropped future leaves it here for the next call.
     loading: Option<oneshot::Receiver<Loaded>>,
-    wants_snapshot: Arc<AtomicBool>,
+    needs: Arc<Needs>,
     space: Arc<FreeSpace>,
     thread: Option<JoinHandle<()>>,
 }
@@ -53,9 +67,9 @@ impl SqliteJournal {
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, OpenError> {
         let dir = dir.as_ref();
         let mut writer = Writer::open(Directory::lock(dir)?)?;
-        let wants_snapshot = Arc::new(AtomicBool::new(writer.wants_snapshot()));
-        let space = Arc::new(FreeSpace::new(dir, writer.reusable_bytes()));
-        let (thread_wants, thread_space) = (Arc::clone(&wants_snapshot), Arc::clone(&space));
+        let (needs, space) = (Arc::new(Needs::default()), writer.space());
+        needs.update(&writer);
+        let thread_needs = Arc::clone(&needs);
         let (jobs, mut queue) = mpsc::channel(JOBS_MAX);
         let thread = thread::Builder::new()
             .name("statestore-journal".to_owned())
@@ -65,13 +79,13 @@ impl SqliteJournal {
                     match job {
                         Job::Load(sender) => read_ahead = run_load(&mut writer, read_ahead, sender),
                         Job::Commit(commit, sender) => {
-                            run_commit(&mut writer, &commit, sender, &thread_wants, &thread_space);
+                            run_commit(&mut writer, &commit, sender, &thread_needs);
                         }
                     }
                 }
             })
             .map_err(|error| OpenError::from_io(dir, error))?;
-        Ok(Self { jobs: Some(jobs), loading: None, wants_snapshot, space, thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), loading: None, needs, space, thread: Some(thread) })
     }
 
     async fn send(&self, job: Job) -> Result<(), JournalError> {
@@ -101,16 +115,13 @@ fn run_commit(
     writer: &mut Writer,
     commit: &Commit,
     sender: oneshot::Sender<Result<(), OpenError>>,
-    wants_snapshot: &AtomicBool,
-    space: &FreeSpace,
+    needs: &Needs,
 ) {
     let result = writer.commit(commit);
-    wants_snapshot.store(writer.wants_snapshot(), Ordering::Release);
-    space.set_outdated();
+    needs.update(writer);
+    writer.space().set_outdated();
     let is_durable = result.is_ok();
     let _ = sender.send(result);
-    // After the result, so that requests do not wait for this query.
-    space.set_reusable(writer.reusable_bytes());
     if is_durable {
         writer.after_commit();
     }
@@ -138,7 +149,11 @@ impl Journal for SqliteJournal {
     }
 
     fn wants_snapshot(&self) -> bool {
-        self.wants_snapshot.load(Ordering::Acquire)
+        self.needs.wants_snapshot.load(Ordering::Acquire)
+    }
+
+    fn can_free_space(&self) -> bool {
+        self.needs.can_free_space.load(Ordering::Acquire)
     }
 
     fn free_bytes(&self) -> Option<u64> {

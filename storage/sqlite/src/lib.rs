@@ -37,16 +37,21 @@
 //! # Limits
 //!
 //! - A new journal takes 8 MiB, 4 MiB for each file, because a commit that makes a file longer needs
-//!   another flush. SQLite's log then grows with the commits, to 16 MiB.
+//!   another flush. SQLite's log then grows with the commits.
 //! - A snapshot is due when the log since the last one exceeds 16 MiB and twice the size of that
 //!   snapshot. Until the new snapshot is complete, the old one and the log stay on the disk.
-//! - When SQLite's log reaches 16 MiB, a separate thread copies it into the database, and SQLite
+//! - The limit of SQLite's log is 64 MiB. On a disk with less than 512 MiB for the journal, it is an
+//!   eighth of these bytes, at least 4 MiB. The disk is measured when the journal is opened: its free
+//!   bytes and the journal's files.
+//! - At a quarter of this limit, a separate thread copies the log into the database, and SQLite
 //!   reuses it from its beginning. While commits follow each other without a pause, that thread
 //!   always lags; then the last 256 KiB are copied between two commits. A commit that would make
-//!   the log exceed 64 MiB waits for the copy. So the log exceeds them only by a longer commit, and
-//!   while a [`Reader`] or a [`backup`] is open, by the commits of that time.
-//! - The journal reports the free bytes of its disk plus those in the database. Below 64 MiB the
-//!   service refuses durable writes, because the log itself can need that much.
+//!   the log exceed its limit, or the disk, waits for the copy. So the log exceeds its limit only by
+//!   a longer commit, and while a [`Reader`] or a [`backup`] is open, by the commits of that time.
+//!   SQLite truncates it to the limit when it reuses it.
+//! - The journal reports the free bytes of its disk plus those in the database: at most 64 MiB plus
+//!   twice the longest commit that the log can hold. Below 64 MiB the service refuses durable
+//!   writes, and makes commits without records. These remove the rows that a snapshot has replaced.
 //! - At most two commits are in memory, one of them waiting. The store determines their size.
 //!
 //! # Building

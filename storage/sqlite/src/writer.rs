@@ -2,17 +2,19 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use statestore_proto::store::{Record, encode_records};
 use statestore_tokio::service::{Commit, SnapshotPart};
 
-use crate::checkpoint::Checkpointer;
+use crate::checkpoint::{self, Checkpointer};
 use crate::contents::{Cursor, LogState, Snapshot};
 use crate::database;
 use crate::directory::Directory;
 use crate::error::OpenError;
 use crate::file_checks::OpenFiles;
+use crate::free_space::{DatabaseBytes, FreeSpace};
 use crate::mark::{Mark, Marks};
 use crate::row_seal::{JournalId, RowKind};
 
@@ -36,6 +38,7 @@ pub(crate) struct Writer {
     mark: Mark,
     id: JournalId,
     files: OpenFiles,
+    space: Arc<FreeSpace>,
     path: PathBuf,
     cursor: Cursor,
     log_state: LogState,
@@ -73,15 +76,19 @@ struct Obsolete {
 impl Writer {
     pub(crate) fn open(directory: Directory) -> Result<Self, OpenError> {
         let path = directory.database();
+        let space = Arc::new(FreeSpace::new(directory.path()));
+        let log_limit = checkpoint::log_limit(space.disk_bytes());
         let marks = Marks::read(&directory.mark())?;
         directory.sync()?;
         let db = database::open(&path)?;
         let id = database::read_id(&db, &path)?;
         let log_state = LogState::read_checked(&db, &path, marks.acknowledged(id)?)?;
         let mark = Mark::open(&directory.mark(), id, log_state.last_seq)?;
-        let checkpointer = Checkpointer::start(&path)?;
+        database::limit_log(&db, log_limit)
+            .map_err(|error| OpenError::from_sqlite(&path, error))?;
+        let checkpointer = Checkpointer::start(&path, Arc::clone(&space), log_limit)?;
         let cursor = Cursor::new(&path, id, &log_state);
-        let files = OpenFiles::new(directory.path())?;
+        let files = OpenFiles::new(directory.path(), log_limit.unsigned_abs())?;
         let (first, last) =
             log_state.snapshot.map_or((0, 0), |snapshot| (snapshot.first, snapshot.last));
         let obsolete = Obsolete {
@@ -89,12 +96,13 @@ impl Writer {
             parts: 0..first,
             unfinished: last + 1..log_state.last_part + 1,
         };
-        Ok(Self {
+        let writer = Self {
             db,
             checkpointer,
             mark,
             id,
             files,
+            space,
             path,
             cursor,
             log_state,
@@ -102,7 +110,13 @@ impl Writer {
             obsolete,
             state: State::Working,
             _directory: directory,
-        })
+        };
+        writer.update_space();
+        Ok(writer)
+    }
+
+    pub(crate) fn space(&self) -> Arc<FreeSpace> {
+        Arc::clone(&self.space)
     }
 
     pub(crate) fn load(&mut self) -> Result<Option<Vec<Record>>, OpenError> {
@@ -116,14 +130,24 @@ impl Writer {
             && self.log_state.log_bytes > SNAPSHOT_AFTER.max(last.saturating_mul(SNAPSHOT_FACTOR))
     }
 
-    /// Returns the free bytes in the database file, which SQLite uses before the file grows.
-    pub(crate) fn reusable_bytes(&self) -> u64 {
-        let bytes = || -> rusqlite::Result<i64> {
-            let mut pages = self.db.prepare_cached("PRAGMA freelist_count")?;
+    /// Returns whether further commits remove rows, which frees their pages.
+    pub(crate) fn can_free_space(&self) -> bool {
+        let Obsolete { log, parts, unfinished } = &self.obsolete;
+        [log, parts, unfinished].into_iter().any(|rows| !rows.is_empty())
+    }
+
+    fn update_space(&self) {
+        // Both counts are on the first page, which is in memory.
+        let bytes = |pragma: &str| -> rusqlite::Result<u64> {
+            let mut pages = self.db.prepare_cached(pragma)?;
             let pages: i64 = pages.query_row([], |row| row.get(0))?;
-            Ok(pages.saturating_mul(database::page_bytes(&self.db)?))
+            let bytes = pages.saturating_mul(database::page_bytes(&self.db)?);
+            Ok(u64::try_from(bytes).unwrap_or_default())
         };
-        bytes().ok().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default()
+        let length = bytes("PRAGMA page_count");
+        if let (Ok(length), Ok(reusable)) = (length, bytes("PRAGMA freelist_count")) {
+            self.space.set_database(DatabaseBytes { length, reusable });
+        }
     }
 
     /// Writes a commit and returns when it is durable. After an error nothing more is written.
@@ -144,6 +168,7 @@ impl Writer {
 
     /// Does the work that can wait until a commit is acknowledged.
     pub(crate) fn after_commit(&mut self) {
+        self.update_space();
         if let Err(error) = self.checkpointer.after_commit(&self.db) {
             self.state = State::Failing(OpenError::from_sqlite(&self.path, error));
         }
@@ -161,7 +186,7 @@ impl Writer {
         let added = length(&log);
         let bytes = added.saturating_add(part.as_deref().map_or(0, length));
         let write = || {
-            self.checkpointer.before_commit(&self.db, bytes)?;
+            self.checkpointer.before_commit(&self.db, bytes, self.files.log_bytes())?;
             let tx = Transaction::new(&mut self.db, TransactionBehavior::Immediate)?;
             next.append(&tx, log)?;
             if let (Some(part), Some(bytes)) = (&commit.snapshot, part) {

@@ -9,6 +9,8 @@ mod journal;
 mod killed;
 #[cfg(target_os = "linux")]
 mod power;
+#[cfg(target_os = "linux")]
+mod small_disk;
 mod tools;
 #[cfg(target_os = "linux")]
 mod trace;

@@ -76,13 +76,22 @@ pub trait Journal: Send + 'static {
     fn free_bytes(&self) -> Option<u64> {
         None
     }
+
+    /// Returns whether a commit without records frees space: for example, because each commit
+    /// removes some records that a snapshot has replaced. Called like
+    /// [`free_bytes`](Self::free_bytes). `false` by default.
+    ///
+    /// While the service refuses durable writes, it makes such commits until this returns `false`.
+    fn can_free_space(&self) -> bool {
+        false
+    }
 }
 
 /// Records that become durable together.
 #[derive(Debug, Default)]
 pub struct Commit {
-    /// New records of the store, in order. Empty if the commit contains only a part of a snapshot, or
-    /// if a linearizable read waits for it.
+    /// New records of the store, in order. Empty if the commit contains only a part of a snapshot, if
+    /// a linearizable read waits for it, or to [free space](Journal::can_free_space).
     pub records: Vec<Record>,
     /// A part of a snapshot in progress.
     pub snapshot: Option<SnapshotPart>,
@@ -175,6 +184,8 @@ pub(crate) trait DynJournal: Send {
     fn wants_snapshot(&self) -> bool;
 
     fn free_bytes(&self) -> Option<u64>;
+
+    fn can_free_space(&self) -> bool;
 }
 
 impl<J: Journal> DynJournal for J {
@@ -198,5 +209,9 @@ impl<J: Journal> DynJournal for J {
 
     fn free_bytes(&self) -> Option<u64> {
         Journal::free_bytes(self)
+    }
+
+    fn can_free_space(&self) -> bool {
+        Journal::can_free_space(self)
     }
 }

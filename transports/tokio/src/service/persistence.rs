@@ -29,7 +29,7 @@ const PART_BYTES_MAX: usize = 1 << 20;
 const RECORD_BYTES: usize = 128;
 
 /// Free bytes that a snapshot must leave: for records that are written during the snapshot, and for
-/// records that a journal has only in its log, up to 16 MiB in `statestore-sqlite`.
+/// a log that grows during it, up to 16 MiB in `statestore-sqlite`.
 const SNAPSHOT_RESERVE: u64 = 20 << 20;
 
 /// Minimum time between two snapshots that are made to free space.
@@ -120,6 +120,7 @@ impl Persistence {
     pub(crate) fn begin_commit(&mut self, now: Now, store: &mut CapturedStore) {
         let State::Idle(journal) = &self.state else { return };
         let (free, wants_snapshot) = (journal.free_bytes(), journal.wants_snapshot());
+        let can_free_space = journal.can_free_space();
         self.free = free;
         self.unwritten -= self.in_commit;
         self.in_commit = self.unwritten;
@@ -143,7 +144,8 @@ impl Persistence {
             self.snapshot = next;
             SnapshotPart { records, is_first, is_last: self.snapshot.is_none() }
         });
-        if batch.is_none() && snapshot.is_none() {
+        let frees_space = self.is_full && !self.is_ending && can_free_space;
+        if batch.is_none() && snapshot.is_none() && !frees_space {
             return;
         }
         self.has_changed |= batch.is_some();

@@ -33,6 +33,8 @@ struct State {
     parts: Vec<Vec<u8>>,
     making: Option<(usize, Vec<Vec<u8>>)>,
     free: Option<u64>,
+    /// Bytes that the next commits make free, one item for each.
+    to_free: Vec<u64>,
     loaded: usize,
 }
 
@@ -82,6 +84,9 @@ impl Journal for OnDisk {
             }
             state.commits += 1;
             state.since_snapshot += 1;
+            if let (Some(free), Some(more)) = (&mut state.free, state.to_free.pop()) {
+                *free += more;
+            }
             let before = state.log.len();
             if !commit.records.is_empty() {
                 state.log.push(encode_records(&commit.records));
@@ -110,6 +115,10 @@ impl Journal for OnDisk {
 
     fn free_bytes(&self) -> Option<u64> {
         self.0.with(|state| state.free)
+    }
+
+    fn can_free_space(&self) -> bool {
+        self.0.with(|state| !state.to_free.is_empty())
     }
 }
 
@@ -199,6 +208,27 @@ async fn full_storage_makes_a_snapshot_after_changes() {
     tokio::time::sleep(Duration::from_secs(120)).await;
     store.get("any").await.expect("get");
     assert_eq!(disk.with(|state| state.parts.len()), 1);
+}
+
+/// A journal removes old records only with a commit, and a full store gets no writes.
+#[tokio::test(start_paused = true)]
+async fn full_storage_makes_commits_that_free_space_until_sets_are_accepted() {
+    let (hub, disk) = (Hub::new(), Disk::new());
+    let service = disk.service(&hub, all());
+    service.wait_connected().await.expect("the store connects");
+    let store = client(hub.link("c")).await;
+    store.set("k", "v").await.expect("set");
+    let commits = disk.with(|state| state.commits);
+    disk.with(|state| {
+        // A snapshot does not fit.
+        state.free = Some(16 << 20);
+        state.to_free = vec![8 << 20; 10];
+    });
+    store.get("any").await.expect("get");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    // 72 MiB, which is 9/8 of the reserve, are free after seven commits.
+    assert_eq!(disk.with(|state| (state.commits - commits, state.to_free.len())), (7, 3));
+    store.set("k", "w").await.expect("space is free again");
 }
 
 /// A snapshot that does not fit would end the store.
