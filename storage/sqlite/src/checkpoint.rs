@@ -17,24 +17,10 @@ use rusqlite::wal::CheckpointMode;
 use crate::database;
 use crate::error::OpenError;
 use crate::free_space::FreeSpace;
-
-/// Limit of the log on a disk of at least 512 MiB. Commits are slower during copying, which starts
-/// at a quarter of the limit, so it should be rare: with copying at 4 MiB, the 99th percentile of
-/// the latency of a SET was 1.7 to 6 times as long.
-const LOG_BYTES_MAX: i64 = 64 << 20;
-
-/// Limit of the log on the smallest disks.
-const LOG_BYTES_MIN: i64 = 4 << 20;
-
-/// The limit of the log is this part of the disk. The log never shrinks below its limit, so on a
-/// small disk a greater part would leave too few bytes for the database.
-const DISK_PER_LOG: u64 = 8;
+use crate::log_size;
 
 /// Maximum number of bytes that the writer copies itself.
 const REST_BYTES: i64 = 256 << 10;
-
-/// Bytes of the pages that a commit changes in addition to its own, for example of the free list.
-const CHANGED_BYTES: i64 = 1 << 20;
 
 /// Maximum number of passes of the checkpoint thread each time it is woken.
 const PASSES: usize = 4;
@@ -89,7 +75,7 @@ impl Checkpointer {
         if self.log_bytes == 0 {
             return Ok(());
         }
-        let needed = self.log_bytes.saturating_add(in_log(bytes));
+        let needed = self.log_bytes.saturating_add(log_size::of_commit(bytes));
         if needed > self.limit || self.exceeds_disk(needed.unsigned_abs(), log_file) {
             let _copying = lock(&self.shared.copying);
             checkpoint(db, CheckpointMode::PASSIVE)?;
@@ -163,23 +149,6 @@ const fn uncopied((bytes, copied): (i64, i64)) -> i64 {
     if copied < bytes { bytes } else { 0 }
 }
 
-/// Returns the bytes of the log that a commit of so many bytes takes at most: its pages, and others
-/// that it changes.
-const fn in_log(bytes: i64) -> i64 {
-    bytes.saturating_add(bytes / 16).saturating_add(CHANGED_BYTES)
-}
-
-/// Returns the bytes of the longest commit that a log of this many bytes can hold.
-pub(crate) const fn longest_commit(log_bytes: u64) -> u64 {
-    log_bytes.saturating_sub(CHANGED_BYTES.unsigned_abs()) / 17 * 16
-}
-
-/// Returns the limit of the log if its journal and the free space of the disk have so many bytes.
-pub(crate) fn log_limit(disk_bytes: Option<u64>) -> i64 {
-    let part = disk_bytes.and_then(|bytes| i64::try_from(bytes / DISK_PER_LOG).ok());
-    part.map_or(LOG_BYTES_MAX, |bytes| bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX))
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -196,31 +165,5 @@ fn checkpoint(db: &Connection, mode: CheckpointMode) -> rusqlite::Result<(i64, i
             Ok((0, 0))
         }
         Err(error) => Err(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    #[test]
-    fn log_limit_is_an_eighth_of_the_disk_from_4_to_64_mib() {
-        for (disk, limit) in
-            [(0, 4), (32, 4), (112, 14), (512, 64), (1 << 20, 64), (u64::MAX / MIB, 64)]
-        {
-            assert_eq!(log_limit(Some(disk * MIB)), limit << 20, "{disk} MiB");
-        }
-        assert_eq!(log_limit(None), LOG_BYTES_MAX);
-    }
-
-    #[test]
-    fn log_holds_its_longest_commit() {
-        for log in [MIB, 2 * MIB, 4 * MIB, 14 * MIB + 1, 64 * MIB] {
-            let bytes = i64::try_from(longest_commit(log)).unwrap();
-            assert!(in_log(bytes).unsigned_abs() <= log, "{bytes} of {log}");
-            assert!(in_log(bytes + 32).unsigned_abs() > log, "{bytes} of {log}");
-        }
     }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::statvfs;
 
-use crate::checkpoint;
 use crate::files::{DATABASE, LOG};
+use crate::log_size;
 
 /// How long a measurement is valid without a commit.
 const MEASURED_FOR: Duration = Duration::from_millis(500);
@@ -65,7 +65,7 @@ impl Disk {
     /// the log cannot hold.
     fn free_bytes(self, database: DatabaseBytes) -> u64 {
         let Some(unclaimed) = self.unclaimed(database) else { return 0 };
-        let longest = checkpoint::longest_commit(self.log_capacity(database));
+        let longest = log_size::longest_commit(self.log_capacity(database));
         if longest < LONGEST_COMMIT_MIN {
             return unclaimed;
         }

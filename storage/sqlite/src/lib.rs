@@ -88,6 +88,7 @@ mod file_checks;
 mod files;
 mod free_space;
 mod journal;
+mod log_size;
 mod mark;
 mod reader;
 mod row_seal;

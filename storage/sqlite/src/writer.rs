@@ -8,13 +8,14 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use statestore_proto::store::{Record, encode_records};
 use statestore_tokio::service::{Commit, SnapshotPart};
 
-use crate::checkpoint::{self, Checkpointer};
+use crate::checkpoint::Checkpointer;
 use crate::contents::{Cursor, LogState, Snapshot};
 use crate::database;
 use crate::directory::Directory;
 use crate::error::OpenError;
 use crate::file_checks::OpenFiles;
 use crate::free_space::{DatabaseBytes, FreeSpace};
+use crate::log_size;
 use crate::mark::{Mark, Marks};
 use crate::row_seal::{JournalId, RowKind};
 
@@ -77,7 +78,7 @@ impl Writer {
     pub(crate) fn open(directory: Directory) -> Result<Self, OpenError> {
         let path = directory.database();
         let space = Arc::new(FreeSpace::new(directory.path()));
-        let log_limit = checkpoint::log_limit(space.disk_bytes());
+        let log_limit = log_size::limit(space.disk_bytes());
         let marks = Marks::read(&directory.mark())?;
         directory.sync()?;
         let db = database::open(&path)?;
