@@ -6,8 +6,8 @@ set -euo pipefail
 # A build that runs once needs no files for incremental builds, which take gigabytes.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
-# Of jemalloc's build alone, which adds it to its own flags. Without it, its debug information takes
-# a third of the time to compile.
+# Only the build of jemalloc reads this variable, and adds it to its own flags. Without -g0, debug
+# information takes a third of its compile time.
 export EXTRA_CFLAGS=${EXTRA_CFLAGS:--g0}
 
 # Absolute, so that packages outside of the workspace share it.
@@ -72,7 +72,7 @@ install_tool() {
 
 # install_wheel COMMAND: installs a tool from the Python package index. The file .ci/wheels/COMMAND
 # contains the version of its wheel, and hashes of the permitted files. Returns whether the wheel is
-# installed; without such a file, a wheel for this machine, or python3, it is not.
+# installed. This needs that file, a wheel for this machine, python3 with venv, and the network.
 install_wheel() {
     local environment=$target/tools/python/$1
     [ -f ".ci/wheels/$1" ] || return

@@ -54,7 +54,7 @@ pub(crate) struct Connection {
     pub(crate) needed: usize,
     /// Responses that wait to be written.
     pub(crate) output: BytesMut,
-    /// A PUBLISH of which only a part was returned. All other output waits until it is complete.
+    /// A PUBLISH that was only partly returned. All other output waits until it is complete.
     pub(crate) partial: Option<PartialPacket>,
     /// Bytes that the last `poll_output` returned.
     pub(crate) unwritten: usize,
@@ -187,7 +187,7 @@ impl Connection {
     }
 
     /// Sends a DISCONNECT with the reason and stops reading. The properties are omitted if they do
-    /// not fit the client's Maximum Packet Size. After a part of a packet, nothing more is sent.
+    /// not fit the client's Maximum Packet Size. After an incomplete packet, nothing more is sent.
     pub(crate) fn close(
         &mut self,
         memory: &mut Memory,
@@ -241,14 +241,14 @@ impl Connection {
         Some(partial)
     }
 
-    /// Writes the next part of a packet that is not complete.
+    /// Writes the next part of the incomplete packet, if there is one.
     pub(crate) fn continue_packet(&mut self, memory: &mut Memory, out: &mut BytesMut) {
         if self.partial.as_mut().is_some_and(|partial| partial.write_part(out)) {
             self.take_partial(memory);
         }
     }
 
-    /// Writes the responses, unless a packet is not complete.
+    /// Writes the responses, unless a packet is incomplete.
     pub(crate) fn take_output(&mut self, memory: &mut Memory, out: &mut BytesMut) {
         if self.partial.is_some() {
             return;

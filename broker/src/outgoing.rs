@@ -17,8 +17,8 @@ use statestore_mqtt::packet::{Packet, Publish};
 use statestore_mqtt::wire::Sink;
 use statestore_mqtt::{Alias, Qos};
 
-/// Maximum bytes of a packet that is written at once, and bytes of each part but the last of a
-/// longer packet.
+/// Maximum bytes of a packet that is written at once. A longer packet is written in parts of this
+/// many bytes; the last one may be shorter. Output of this many bytes gets no more packets.
 pub(crate) const PART_BYTES: usize = 32 << 10;
 
 /// A message that waits to be sent or acknowledged.
@@ -28,7 +28,7 @@ pub(crate) struct QueuedMessage {
     pub(crate) qos: Qos,
     pub(crate) retain: bool,
     pub(crate) subscription_ids: Box<[u32]>,
-    /// Set if the client is disconnected when the message cannot be sent, so that it notices the
+    /// Set if a failure to send the message disconnects the client, so that the client notices the
     /// loss.
     pub(crate) must_arrive: bool,
 }
@@ -82,7 +82,7 @@ pub(crate) struct PacketSink<'a> {
     pub(crate) window: Window,
     /// Topic aliases that the broker set. Their memory is in the account.
     pub(crate) outbound_aliases: &'a mut Aliases,
-    /// A packet of which only a part is in `out`. Its memory is in the account.
+    /// A packet that is only partly written. Its memory is in the account.
     pub(crate) partial: &'a mut Option<PartialPacket>,
     pub(crate) account: &'a mut MemoryAccount,
     pub(crate) out: &'a mut BytesMut,
@@ -127,7 +127,7 @@ impl PacketSink<'_> {
     }
 }
 
-/// A PUBLISH of which a part is written.
+/// A PUBLISH that is only partly written.
 #[derive(Debug)]
 pub(crate) struct PartialPacket {
     queued: QueuedMessage,

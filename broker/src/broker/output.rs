@@ -26,11 +26,11 @@ pub enum Output {
 
 impl Broker {
     /// Appends the next output of a connection, usually less than 64 KiB. Call it only after the
-    /// previous output is written: until then, output waits in the broker and counts as the memory
-    /// of the client. An unknown connection returns [`Output::Close`].
+    /// previous output is written: the bytes in `out` count as memory of the client until the next
+    /// call. Further output waits in the broker. An unknown connection returns [`Output::Close`].
     ///
     /// A PUBLISH of more than 32 KiB is returned in parts by several calls. A connection that ends
-    /// between two parts gets no DISCONNECT.
+    /// between two parts gets neither the other parts nor a DISCONNECT.
     pub fn poll_output(&mut self, now: Duration, id: ConnectionId, out: &mut BytesMut) -> Output {
         let Some(connection) = self.connections.get_mut(id) else { return Output::Close };
         let before = core::mem::take(&mut connection.unwritten);

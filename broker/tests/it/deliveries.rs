@@ -130,7 +130,8 @@ fn connection_that_ends_after_a_part_of_a_packet_is_sent_nothing_more() {
     assert_eq!(net.broker.stats().bytes, before, "the bytes are freed");
 }
 
-/// A part ends within the message expiry interval, which changes between two parts.
+/// A part ends within the property with the message expiry interval. The remaining interval changes
+/// before the next part.
 #[test]
 fn parts_have_the_expiry_interval_of_the_first_part() {
     let (long, payload) = ("x".repeat((32 << 10) - 14), "x".repeat(100));

@@ -203,7 +203,7 @@ async fn discard_input<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes pending output, or reads input. A client that does not read is still read from.
+/// Writes pending output, or reads input. Also reads from a client that does not read its output.
 fn poll_io<S: AsyncRead + AsyncWrite + Unpin>(
     driver: &Arc<BrokerDriver>,
     id: ConnectionId,
@@ -564,7 +564,7 @@ mod tests {
             u64::try_from(full.saturating_sub(bytes)).expect("small")
         };
         let most = max_growth_between_pings(quiet, written.clone()).await;
-        // `stats().bytes` includes the piece being written, so the measurement is one piece late.
+        // `stats().bytes` includes the output being written, so the measurement is one output late.
         assert!(most <= 5 * 64 * 1_024, "{most} bytes");
         assert!(
             written() < u64::try_from(BUSY * 50 * LEN).expect("small"),

@@ -48,8 +48,9 @@ pub(crate) struct WriteBuffer {
 impl WriteBuffer {
     /// Takes the next output of the broker, unless output is unwritten.
     ///
-    /// While the store has not processed the client's only request, its acknowledgement waits, and
-    /// leaves together with the response. The store wakes the connection.
+    /// While the store has not processed the client's only request, the acknowledgement of this
+    /// request waits. It is written together with the response, when the store wakes the
+    /// connection.
     pub(crate) fn poll_broker(
         &mut self,
         broker: &mut Broker,
@@ -61,7 +62,7 @@ impl WriteBuffer {
         if self.bytes.is_empty() && !awaits_host {
             output = broker.poll_output(now, id, &mut self.bytes);
             self.has_more = output == Output::More;
-            // Everything that the wake was for is polled.
+            // This output contains everything for which the connection was woken.
             broker.cancel_wake(id);
         }
         self.is_flushed &= self.bytes.is_empty();

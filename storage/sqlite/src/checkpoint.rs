@@ -30,7 +30,7 @@ pub(crate) struct Checkpointer {
     wake: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
     space: Arc<FreeSpace>,
-    /// Bytes of the log that a commit may not exceed. If it would, the writer copies the log first.
+    /// Limit of the log in bytes. Before a commit that would exceed it, the writer copies the log.
     limit: i64,
     /// [Bytes](uncopied) of the log after the last commit.
     log_bytes: i64,
@@ -63,9 +63,9 @@ impl Checkpointer {
         Ok(Self { shared, wake: Some(wake), thread: Some(thread), space, limit, log_bytes })
     }
 
-    /// Copies the log if a commit of so many bytes would make it exceed its limit or the disk. The
-    /// writer calls this before each commit, which waits for the copy. `log_file` is the length of
-    /// the log's file.
+    /// Copies the log if a commit of `bytes` would make it exceed its limit or the disk. The writer
+    /// calls this before each commit, which waits for the copy. `log_file` is the length of the
+    /// log's file.
     pub(crate) fn before_commit(
         &self,
         db: &Connection,
@@ -143,8 +143,8 @@ fn copy_most(db: &Connection, shared: &Shared) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Returns the bytes of a log; 0 if all of it was copied, since the next commit then writes it from
-/// its beginning.
+/// Returns the bytes of a log; 0 if all of it was copied, since the next commit then overwrites the
+/// log from its beginning.
 const fn uncopied((bytes, copied): (i64, i64)) -> i64 {
     if copied < bytes { bytes } else { 0 }
 }

@@ -47,7 +47,7 @@ pub(crate) struct OpenFiles {
 struct OpenFile {
     path: PathBuf,
     seen: Identity,
-    /// Bytes to which SQLite itself truncates the file.
+    /// Bytes to which SQLite itself truncates a longer file; `u64::MAX` if it never does.
     limit: u64,
 }
 

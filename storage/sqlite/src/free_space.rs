@@ -14,7 +14,7 @@ use crate::log_size;
 /// How long a measurement is valid without a commit.
 const MEASURED_FOR: Duration = Duration::from_millis(500);
 
-/// Free bytes that a service does not use by default.
+/// The default reserve of a service: see `ServiceBuilder::storage_reserve`.
 const RESERVE: u64 = 64 << 20;
 
 /// Space in the database counts only if the log can hold a commit of this many bytes.
@@ -30,7 +30,7 @@ struct Disk {
     database: u64,
 }
 
-/// The database with the pages that are only in the log, in bytes.
+/// Bytes of the database, including pages that are only in the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DatabaseBytes {
     pub(crate) length: u64,
@@ -60,9 +60,9 @@ impl Disk {
         self.unclaimed(database).unwrap_or_default().saturating_add(self.log)
     }
 
-    /// Returns how many bytes can still be written. A service with the default reserve counts a
-    /// commit twice, for the log and the database. The upper limit therefore refuses a commit that
-    /// the log cannot hold.
+    /// Returns how many bytes can still be written. A service counts a commit twice, for the log
+    /// and the database. The upper limit assumes the default reserve: such a service then refuses
+    /// a commit that the log cannot hold.
     fn free_bytes(self, database: DatabaseBytes) -> u64 {
         let Some(unclaimed) = self.unclaimed(database) else { return 0 };
         let longest = log_size::longest_commit(self.log_capacity(database));
@@ -103,7 +103,8 @@ impl FreeSpace {
         self.is_outdated.store(true, Ordering::Release);
     }
 
-    /// Sets the bytes of the database. The service may use those of one commit earlier.
+    /// Sets the bytes of the database. The writer calls this after it acknowledged a commit, so the
+    /// service may still use the bytes before that commit.
     pub(crate) fn set_database(&self, database: DatabaseBytes) {
         self.length.store(database.length, Ordering::Relaxed);
         self.reusable.store(database.reusable, Ordering::Relaxed);

@@ -46,12 +46,15 @@
 //! - At a quarter of this limit, a separate thread copies the log into the database, and SQLite
 //!   reuses it from its beginning. While commits follow each other without a pause, that thread
 //!   always lags; then the last 256 KiB are copied between two commits. A commit that would make
-//!   the log exceed its limit, or the disk, waits for the copy. So the log exceeds its limit only by
-//!   a longer commit, and while a [`Reader`] or a [`backup`] is open, by the commits of that time.
-//!   SQLite truncates it to the limit when it reuses it.
+//!   the log exceed its limit, or the disk, waits for the copy. Then only a
+//!   commit longer than the limit exceeds it. While a [`Reader`] or a [`backup`] is open, the log
+//!   is not reused, and all commits of that time are added to it. SQLite truncates the log to its
+//!   limit when it reuses it.
 //! - The journal reports the free bytes of its disk plus those in the database: at most 64 MiB plus
-//!   twice the longest commit that the log can hold. Below 64 MiB the service refuses durable
-//!   writes, and makes commits without records. These remove the rows that a snapshot has replaced.
+//!   twice the longest commit that the log can hold. If the log cannot hold a commit of 4 MiB, the
+//!   free bytes in the database do not count. Below its reserve, 64 MiB by default, the service
+//!   refuses durable writes, and makes commits without records. These remove the rows that a
+//!   snapshot has replaced.
 //! - At most two commits are in memory, one of them waiting. The store determines their size.
 //!
 //! # Building

@@ -1,22 +1,22 @@
 //! Sizes of SQLite's write-ahead log, in bytes.
 
-/// Limit of the log on a disk of at least 512 MiB. Commits are slower during copying, which starts
-/// at a quarter of the limit, so it should be rare: with copying at 4 MiB, the 99th percentile of
-/// the latency of a SET was 1.7 to 6 times as long.
+/// Limit of the log on a disk of at least 512 MiB. Copying starts at a quarter of this limit.
+/// Commits are slower during copying, so it should be rare. When copying started at 4 MiB, the 99th
+/// percentile of the latency of a SET was 1.7 to 6 times as long.
 const LOG_BYTES_MAX: i64 = 64 << 20;
 
 /// Limit of the log on the smallest disks.
 const LOG_BYTES_MIN: i64 = 4 << 20;
 
-/// The limit of the log is this part of the disk. The log never shrinks below its limit, so on a
-/// small disk a greater part would leave too few bytes for the database.
+/// Bytes of the disk for each byte of the log's limit. The log never shrinks below its limit, so on
+/// a small disk a higher limit would leave too few bytes for the database.
 const DISK_PER_LOG: u64 = 8;
 
-/// Bytes of the pages that a commit changes in addition to its own, for example of the free list.
+/// Bytes of the other pages that a commit changes, for example those of the free list.
 const CHANGED_BYTES: i64 = 1 << 20;
 
-/// Returns the bytes of the log that a commit of so many bytes takes at most: its pages, and others
-/// that it changes.
+/// Returns the maximum bytes that a commit of this many bytes adds to the log: those of its own
+/// pages, and of others that it changes.
 pub(crate) const fn of_commit(bytes: i64) -> i64 {
     bytes.saturating_add(bytes / 16).saturating_add(CHANGED_BYTES)
 }
@@ -26,7 +26,8 @@ pub(crate) const fn longest_commit(log_bytes: u64) -> u64 {
     log_bytes.saturating_sub(CHANGED_BYTES.unsigned_abs()) / 17 * 16
 }
 
-/// Returns the limit of the log if its journal and the free space of the disk have so many bytes.
+/// Returns the limit of the log. `disk_bytes` is the length of the journal's files plus the free
+/// bytes of their disk.
 pub(crate) fn limit(disk_bytes: Option<u64>) -> i64 {
     let part = disk_bytes.and_then(|bytes| i64::try_from(bytes / DISK_PER_LOG).ok());
     part.map_or(LOG_BYTES_MAX, |bytes| bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX))

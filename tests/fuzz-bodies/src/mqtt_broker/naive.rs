@@ -85,7 +85,7 @@ pub(super) struct Session {
     /// Retained messages that are expected, with their filter.
     pub(super) replayed: Vec<(&'static str, Expected)>,
     pub(super) in_flight: BTreeMap<u16, Flight>,
-    /// True if the last connection ended within a packet, which may be sent again.
+    /// True if a connection ended within a packet, which may be redelivered.
     pub(super) was_cut: bool,
     /// Packet identifiers at QoS 2 that the client has not released.
     pub(super) received: BTreeSet<u16>,
@@ -103,7 +103,8 @@ impl Session {
         *self = Self { number: self.number + 1, last: self.last, ..Self::default() };
     }
 
-    /// Handles the disconnect of the client, after complete packets or within one.
+    /// Handles the disconnect of the client. `within_packet` is true if its last packet is
+    /// incomplete.
     pub(super) fn leave(&mut self, now: Duration, within_packet: bool) {
         self.is_connected = false;
         self.was_cut |= within_packet;

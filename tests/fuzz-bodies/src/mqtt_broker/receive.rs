@@ -14,7 +14,7 @@ use super::run::{Run, set_must};
 use super::wire::{self, Received};
 
 impl Run {
-    /// Reads the output of a connection, at most this many pieces.
+    /// Reads the output of a connection with at most this many polls.
     pub(super) fn read(&mut self, at: usize, pieces: usize) -> Vec<Received> {
         let Some(id) = self.slots[at].as_ref().map(|slot| slot.id) else { return Vec::new() };
         let mut all = Vec::new();
@@ -98,7 +98,7 @@ impl Run {
         }
         assert_eq!(received.id > 0, received.qos > Qos::AtMostOnce);
         assert!(session.is_connected, "{name} is disconnected");
-        // Of a message that was cut, the client knows neither number nor packet identifier.
+        // The client has not seen the number and the packet identifier of an incomplete message.
         let is_known = session.in_flight.contains_key(&received.id);
         let is_again = received.dup && (is_known || !std::mem::take(&mut session.was_cut));
         if is_again {
@@ -244,7 +244,7 @@ impl Run {
         }
     }
 
-    /// Reads from the connections that the broker wakes: one piece, or everything.
+    /// Reads from the connections that the broker wakes: the output of one poll, or all output.
     pub(super) fn wakes(&mut self, all: bool) {
         let mut woken = BTreeSet::new();
         while let Some(wake) = self.broker.poll_wake() {

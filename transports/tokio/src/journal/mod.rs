@@ -72,7 +72,8 @@ pub trait Journal: Send + 'static {
     /// block for long. `None` by default.
     ///
     /// Below the [reserve](crate::service::ServiceBuilder::storage_reserve), the service refuses
-    /// durable writes with the quota error, and begins a snapshot only if it fits.
+    /// durable writes with the quota error, and begins a snapshot only if it fits. It counts the
+    /// bytes of a write twice, because an engine may need space in a log and in a database.
     fn free_bytes(&self) -> Option<u64> {
         None
     }
@@ -91,7 +92,7 @@ pub trait Journal: Send + 'static {
 #[derive(Debug, Default)]
 pub struct Commit {
     /// New records of the store, in order. Empty if the commit contains only a part of a snapshot, if
-    /// a linearizable read waits for it, or to [free space](Journal::can_free_space).
+    /// a linearizable read waits for it, or if it only [frees space](Journal::can_free_space).
     pub records: Vec<Record>,
     /// A part of a snapshot in progress.
     pub snapshot: Option<SnapshotPart>,

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use crate::journal::{Commit, DynJournal, JournalError, JournalFuture, SnapshotPart};
 use crate::service::capture::Capture;
 
-/// Bytes of one part of a snapshot in a commit without records, and with few.
+/// Bytes of one part of a snapshot in a commit without records, and the limit in a commit with few.
 const PART_BYTES: usize = 64 << 10;
 
 /// Minimum bytes of one part.
@@ -29,7 +29,8 @@ const PART_BYTES_MAX: usize = 1 << 20;
 const RECORD_BYTES: usize = 128;
 
 /// Free bytes that a snapshot must leave: for records that are written during the snapshot, and for
-/// a log that grows during it, up to 16 MiB in `statestore-sqlite`.
+/// a log that grows during it. The log of `statestore-sqlite` takes 16 MiB, unless commits follow
+/// each other without a pause.
 const SNAPSHOT_RESERVE: u64 = 20 << 20;
 
 /// Minimum time between two snapshots that are made to free space.
@@ -40,7 +41,7 @@ pub(crate) struct Persistence {
     state: State,
     /// The position of the snapshot in progress.
     snapshot: Option<SnapshotPosition>,
-    /// Set if no further snapshot may begin.
+    /// Set if no further snapshot may begin, and no commit is made only to free space.
     is_ending: bool,
     /// Free bytes of the storage below which durable writes are refused.
     reserve: u64,
@@ -175,8 +176,8 @@ impl Persistence {
         free >= bytes.saturating_add(bytes / 4).saturating_add(left)
     }
 
-    /// Returns whether a snapshot may free space of a full storage: records of deleted keys, for
-    /// example.
+    /// Returns whether a snapshot may free space of a full storage, for example that of deleted
+    /// keys.
     fn may_free_space(&self) -> bool {
         let is_due = |last: Instant| last.elapsed() >= FULL_SNAPSHOT_INTERVAL;
         self.is_full && self.has_changed && self.last_snapshot.is_none_or(is_due)
@@ -218,7 +219,7 @@ impl Persistence {
     }
 
     /// Waits until a commit is done, and returns its duration; forever if no commit is in progress.
-    /// May be dropped at any await without losing anything.
+    /// The future can be dropped without losing the result.
     pub(crate) async fn wait_done(&mut self) -> Result<(Option<BatchId>, Duration), JournalError> {
         let State::Busy { commit, batch, since } = &mut self.state else {
             return core::future::pending().await;
