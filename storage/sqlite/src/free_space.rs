@@ -14,10 +14,8 @@ use crate::log_size;
 /// How long a measurement is valid without a commit.
 const MEASURED_FOR: Duration = Duration::from_millis(500);
 
-/// The default reserve of a service: see `ServiceBuilder::storage_reserve`.
-const RESERVE: u64 = 64 << 20;
-
-/// Space in the database counts only if the log can hold a commit of this many bytes.
+/// Space in the database counts only if the log can hold a commit of this many bytes. A service
+/// accepts writes of half of them, then one more write, and adds a part of a snapshot.
 const LONGEST_COMMIT_MIN: u64 = 4 << 20;
 
 /// A measurement of the disk, in bytes.
@@ -60,17 +58,20 @@ impl Disk {
         self.unclaimed(database).unwrap_or_default().saturating_add(self.log)
     }
 
-    /// Returns how many bytes can still be written. A service counts a commit twice, for the log
-    /// and the database. The upper limit assumes the default reserve: such a service then refuses
-    /// a commit that the log cannot hold.
+    /// Returns the bytes of the longest commit that the log can hold: 0 if the log cannot be copied
+    /// and reused.
+    fn longest_commit(self, database: DatabaseBytes) -> u64 {
+        let capacity = self.unclaimed(database).map(|unclaimed| unclaimed.saturating_add(self.log));
+        capacity.map_or(0, log_size::longest_commit)
+    }
+
+    /// Returns how many bytes can still be written by commits that the log can hold.
     fn free_bytes(self, database: DatabaseBytes) -> u64 {
         let Some(unclaimed) = self.unclaimed(database) else { return 0 };
-        let longest = log_size::longest_commit(self.log_capacity(database));
-        if longest < LONGEST_COMMIT_MIN {
-            return unclaimed;
+        match self.longest_commit(database) {
+            ..LONGEST_COMMIT_MIN => unclaimed,
+            LONGEST_COMMIT_MIN.. => unclaimed.saturating_add(database.reusable),
         }
-        let limit = longest.saturating_mul(2).saturating_add(RESERVE);
-        unclaimed.saturating_add(database.reusable).min(limit)
     }
 }
 
@@ -121,6 +122,17 @@ impl FreeSpace {
         Some(self.disk()?.free_bytes(self.database()))
     }
 
+    /// Returns the bytes of the longest commit that the log can hold; `None` if that cannot be
+    /// measured.
+    pub(crate) fn longest_commit(&self) -> Option<u64> {
+        Some(self.disk()?.longest_commit(self.database()))
+    }
+
+    /// Returns whether the log can hold a commit that removes rows.
+    pub(crate) fn can_remove_rows(&self) -> bool {
+        self.longest_commit().is_none_or(|bytes| bytes >= LONGEST_COMMIT_MIN)
+    }
+
     /// Measures the bytes to which the log can grow; `None` if that cannot be measured.
     pub(crate) fn log_capacity(&self) -> Option<u64> {
         Some(Disk::measure(&self.directory)?.log_capacity(self.database()))
@@ -161,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn space_in_the_database_counts_as_far_as_the_log_can_hold_a_commit_of_it() {
+    fn space_in_the_database_counts_if_the_log_can_hold_a_commit_of_4_mib() {
         for (free, log, reusable, expected) in [
             (100, 0, 50, 150),
             (63, 0, 50, 113),
             (0, 64, 50, 50),
-            (0, 35, 500, 128),
-            (0, 18, 500, 96),
-            (9, 9, 500, 96),
+            (0, 35, 500, 500),
+            (0, 6, 500, 500),
+            (3, 3, 500, 503),
             (9, 9, 50, 59),
             (0, 5, 500, 0),
             (2, 3, 500, 2),

@@ -20,7 +20,7 @@ use crate::{database, directory};
 /// The iteration ends after an error.
 ///
 /// A store can continue to write. Its log grows until the reader is dropped, so do not hold a
-/// reader for long.
+/// reader for long. If the log then fills the disk, a commit of the store fails.
 ///
 /// ```
 /// use statestore_proto::store::Record;

@@ -74,6 +74,23 @@ struct Obsolete {
     unfinished: Range<i64>,
 }
 
+impl Obsolete {
+    /// Returns the rows that earlier writers did not remove.
+    fn read(db: &Connection, log_state: &LogState) -> rusqlite::Result<Self> {
+        let rows_before = |select: &str, end: i64| -> rusqlite::Result<Range<i64>> {
+            let first: Option<i64> = db.query_row(select, [], |row| row.get(0))?;
+            Ok(first.unwrap_or(end).min(end)..end)
+        };
+        let (first, last) =
+            log_state.snapshot.map_or((0, 0), |snapshot| (snapshot.first, snapshot.last));
+        Ok(Self {
+            log: rows_before("SELECT min(seq) FROM log", log_state.first_seq())?,
+            parts: rows_before("SELECT min(part) FROM snapshot", first)?,
+            unfinished: last + 1..log_state.last_part + 1,
+        })
+    }
+}
+
 impl Writer {
     pub(crate) fn open(directory: Directory) -> Result<Self, OpenError> {
         let path = directory.database();
@@ -90,13 +107,8 @@ impl Writer {
         let checkpointer = Checkpointer::start(&path, Arc::clone(&space), log_limit)?;
         let cursor = Cursor::new(&path, id, &log_state);
         let files = OpenFiles::new(directory.path(), log_limit.unsigned_abs())?;
-        let (first, last) =
-            log_state.snapshot.map_or((0, 0), |snapshot| (snapshot.first, snapshot.last));
-        let obsolete = Obsolete {
-            log: 0..log_state.first_seq(),
-            parts: 0..first,
-            unfinished: last + 1..log_state.last_part + 1,
-        };
+        let obsolete = Obsolete::read(&db, &log_state)
+            .map_err(|error| OpenError::from_sqlite(&path, error))?;
         let writer = Self {
             db,
             checkpointer,

@@ -78,6 +78,17 @@ pub trait Journal: Send + 'static {
         None
     }
 
+    /// Returns the bytes of the longest commit for which the storage has space, if that is less than
+    /// [`free_bytes`](Self::free_bytes) says: for example, because free bytes in a database do not
+    /// help a log. Called like `free_bytes`. `None`, the default, is without a limit.
+    ///
+    /// While more than half of these bytes wait for a commit, the service refuses durable writes.
+    /// The other half is for the last write that it accepted, and for a part of a snapshot. A service
+    /// without a reserve does not refuse them.
+    fn longest_commit(&self) -> Option<u64> {
+        None
+    }
+
     /// Returns whether a commit without records frees space: for example, because each commit
     /// removes some records that a snapshot has replaced. Called like
     /// [`free_bytes`](Self::free_bytes). `false` by default.
@@ -186,6 +197,8 @@ pub(crate) trait DynJournal: Send {
 
     fn free_bytes(&self) -> Option<u64>;
 
+    fn longest_commit(&self) -> Option<u64>;
+
     fn can_free_space(&self) -> bool;
 }
 
@@ -210,6 +223,10 @@ impl<J: Journal> DynJournal for J {
 
     fn free_bytes(&self) -> Option<u64> {
         Journal::free_bytes(self)
+    }
+
+    fn longest_commit(&self) -> Option<u64> {
+        Journal::longest_commit(self)
     }
 
     fn can_free_space(&self) -> bool {

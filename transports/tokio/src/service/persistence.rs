@@ -48,7 +48,9 @@ pub(crate) struct Persistence {
     is_full: bool,
     /// Free bytes of the storage, measured before the latest commit began.
     free: Option<u64>,
-    /// Bytes of writes that this measurement does not contain.
+    /// Bytes of the longest commit for which the storage has space, measured with `free`.
+    longest_commit: Option<u64>,
+    /// Bytes of writes that these measurements do not contain.
     unwritten: u64,
     /// Those of them that are in the latest commit.
     in_commit: u64,
@@ -89,9 +91,10 @@ impl UnloadedJournal {
             let (same, portion) = journal.load().await;
             journal = same;
             let Some(records) = portion? else {
-                let free = journal.free_bytes();
+                let (free, longest_commit) = (journal.free_bytes(), journal.longest_commit());
                 let mut persistence = Persistence {
                     free,
+                    longest_commit,
                     unwritten: 0,
                     in_commit: 0,
                     state: State::Idle(journal),
@@ -122,7 +125,7 @@ impl Persistence {
         let State::Idle(journal) = &self.state else { return };
         let (free, wants_snapshot) = (journal.free_bytes(), journal.wants_snapshot());
         let can_free_space = journal.can_free_space();
-        self.free = free;
+        (self.free, self.longest_commit) = (free, journal.longest_commit());
         self.unwritten -= self.in_commit;
         self.in_commit = self.unwritten;
         self.check_space(store);
@@ -160,6 +163,15 @@ impl Persistence {
         }
     }
 
+    /// Measures the space before a request, unless a commit is in progress: it may have changed since
+    /// the last request.
+    pub(crate) fn measure_space(&mut self, store: &mut CapturedStore) {
+        if let State::Idle(journal) = &self.state {
+            (self.free, self.longest_commit) = (journal.free_bytes(), journal.longest_commit());
+            self.check_space(store);
+        }
+    }
+
     /// Counts the bytes of a write, which may have a record. Many writes may arrive during one
     /// commit, so the space is checked after each.
     pub(crate) fn count_write(&mut self, store: &mut CapturedStore, bytes: usize) {
@@ -190,7 +202,8 @@ impl Persistence {
         let unwritten = self.unwritten.saturating_mul(2);
         let free = self.free.map(|free| free.saturating_sub(unwritten));
         let reserve = if self.is_full { self.reserve / 8 * 9 } else { self.reserve };
-        let is_full = free.is_some_and(|free| free < reserve);
+        let exceeds_commit = self.longest_commit.is_some_and(|longest| unwritten > longest);
+        let is_full = free.is_some_and(|free| free < reserve) || (exceeds_commit && reserve > 0);
         if is_full == self.is_full {
             return;
         }

@@ -95,6 +95,9 @@ impl StoreTask {
     fn handle_request(&mut self, now: Now, incoming: &Incoming<'_>) {
         let from = Principal::of(incoming);
         let since = Instant::now();
+        if let Some(persistence) = &mut self.persistence {
+            persistence.measure_space(&mut self.store);
+        }
         let handled = self.store.handle_publish(now, incoming);
         if let Some(persistence) = &mut self.persistence
             && handled.kind() == Some(RequestKind::Set)
