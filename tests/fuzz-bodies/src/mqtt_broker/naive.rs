@@ -85,7 +85,7 @@ pub(super) struct Session {
     /// Retained messages that are expected, with their filter.
     pub(super) replayed: Vec<(&'static str, Expected)>,
     pub(super) in_flight: BTreeMap<u16, Flight>,
-    /// True if a connection ended within a packet, which may be redelivered.
+    /// True if a connection ended within a PUBLISH at QoS 1 or 2, which is redelivered.
     pub(super) was_cut: bool,
     /// Packet identifiers at QoS 2 that the client has not released.
     pub(super) received: BTreeSet<u16>,
@@ -103,11 +103,11 @@ impl Session {
         *self = Self { number: self.number + 1, last: self.last, ..Self::default() };
     }
 
-    /// Handles the disconnect of the client. `within_packet` is true if its last packet is
-    /// incomplete.
-    pub(super) fn leave(&mut self, now: Duration, within_packet: bool) {
+    /// Handles the disconnect of the client. `within_delivery` is true if its last packet is an
+    /// incomplete PUBLISH at QoS 1 or 2.
+    pub(super) fn leave(&mut self, now: Duration, within_delivery: bool) {
         self.is_connected = false;
-        self.was_cut |= within_packet;
+        self.was_cut |= within_delivery;
         self.ends_at = Some(now.saturating_add(self.expiry));
         let expected = self.expected.iter_mut().chain(self.replayed.iter_mut().map(|(_, one)| one));
         expected.filter(|one| one.qos == Qos::AtMostOnce).for_each(|one| one.must = false);

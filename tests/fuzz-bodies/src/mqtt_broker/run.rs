@@ -344,7 +344,7 @@ impl Run {
                 slot.to_do.clear();
                 let session = self.naive.session(name);
                 let was_evicted = session.evicted < evicted;
-                session.leave(self.now, slot.reader.is_within_packet());
+                session.leave(self.now, slot.reader.is_within_delivery());
                 end_client(
                     self.has_host,
                     self.for_host.entry(name).or_default(),
@@ -498,7 +498,7 @@ impl Run {
             self.logins.retain(|(id, _)| *id != slot.id);
             if let Some(name) = slot.name {
                 let was_evicted = self.naive.session(name).evicted < self.broker.stats().evicted;
-                self.naive.session(name).leave(self.now, slot.reader.is_within_packet());
+                self.naive.session(name).leave(self.now, slot.reader.is_within_delivery());
                 end_client(
                     self.has_host,
                     self.for_host.entry(name).or_default(),

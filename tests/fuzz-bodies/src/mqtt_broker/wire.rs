@@ -96,9 +96,10 @@ impl PacketReader {
         received
     }
 
-    /// Returns whether a packet is incomplete.
-    pub(super) fn is_within_packet(&self) -> bool {
-        !self.unread.is_empty()
+    /// Returns whether the last packet is an incomplete PUBLISH at QoS 1 or 2.
+    pub(super) fn is_within_delivery(&self) -> bool {
+        const QOS: u8 = 0b0110;
+        self.unread.first().is_some_and(|first| first & QOS != 0)
     }
 
     /// Checks that the output does not end inside of a packet, except between two parts of a long

@@ -80,7 +80,7 @@ pub trait Journal: Send + 'static {
 
     /// Returns the bytes of the longest commit for which the storage has space, if that is less than
     /// [`free_bytes`](Self::free_bytes) says: for example, because free bytes in a database do not
-    /// help a log. Called like `free_bytes`. `None`, the default, is without a limit.
+    /// help a log. Called like `free_bytes`. `None`, the default, means that there is no limit.
     ///
     /// While more than half of these bytes wait for a commit, the service refuses durable writes.
     /// The other half is for the last write that it accepted, and for a part of a snapshot. A service

@@ -46,17 +46,29 @@ pub(crate) struct Persistence {
     /// Free bytes of the storage below which durable writes are refused.
     reserve: u64,
     is_full: bool,
-    /// Free bytes of the storage, measured before the latest commit began.
-    free: Option<u64>,
-    /// Bytes of the longest commit for which the storage has space, measured with `free`.
-    longest_commit: Option<u64>,
-    /// Bytes of writes that these measurements do not contain.
+    /// Measured before the latest commit began, or after it.
+    space: Space,
+    /// Bytes of writes that this measurement may not contain.
     unwritten: u64,
     /// Those of them that are in the latest commit.
     in_commit: u64,
     last_snapshot: Option<Instant>,
     /// Set if records were committed since the last snapshot began.
     has_changed: bool,
+}
+
+/// Space of the storage in bytes; `None` if it is unknown.
+#[derive(Clone, Copy)]
+struct Space {
+    free: Option<u64>,
+    /// The longest commit that fits.
+    longest_commit: Option<u64>,
+}
+
+impl Space {
+    fn measure(journal: &dyn DynJournal) -> Self {
+        Self { free: journal.free_bytes(), longest_commit: journal.longest_commit() }
+    }
 }
 
 /// A journal whose records are not loaded yet.
@@ -91,10 +103,8 @@ impl UnloadedJournal {
             let (same, portion) = journal.load().await;
             journal = same;
             let Some(records) = portion? else {
-                let (free, longest_commit) = (journal.free_bytes(), journal.longest_commit());
                 let mut persistence = Persistence {
-                    free,
-                    longest_commit,
+                    space: Space::measure(&*journal),
                     unwritten: 0,
                     in_commit: 0,
                     state: State::Idle(journal),
@@ -123,14 +133,13 @@ impl Persistence {
     /// Begins a commit if there are records to persist and no commit is in progress.
     pub(crate) fn begin_commit(&mut self, now: Now, store: &mut CapturedStore) {
         let State::Idle(journal) = &self.state else { return };
-        let (free, wants_snapshot) = (journal.free_bytes(), journal.wants_snapshot());
-        let can_free_space = journal.can_free_space();
-        (self.free, self.longest_commit) = (free, journal.longest_commit());
+        let (wants_snapshot, can_free_space) = (journal.wants_snapshot(), journal.can_free_space());
+        self.space = Space::measure(&**journal);
         self.unwritten -= self.in_commit;
         self.in_commit = self.unwritten;
         self.check_space(store);
         if self.snapshot.is_none() && !self.is_ending {
-            let fits = free.is_none_or(|free| self.fits_snapshot(store, free));
+            let fits = self.space.free.is_none_or(|free| self.fits_snapshot(store, free));
             if fits && (wants_snapshot || self.may_free_space()) {
                 self.snapshot = Some(SnapshotPosition::default());
                 (self.last_snapshot, self.has_changed) = (Some(Instant::now()), false);
@@ -163,11 +172,11 @@ impl Persistence {
         }
     }
 
-    /// Measures the space before a request, unless a commit is in progress: it may have changed since
-    /// the last request.
+    /// Measures the space before a request, unless a commit is in progress. Other programs may have
+    /// used it since the last request.
     pub(crate) fn measure_space(&mut self, store: &mut CapturedStore) {
         if let State::Idle(journal) = &self.state {
-            (self.free, self.longest_commit) = (journal.free_bytes(), journal.longest_commit());
+            self.space = Space::measure(&**journal);
             self.check_space(store);
         }
     }
@@ -200,10 +209,12 @@ impl Persistence {
     fn check_space(&mut self, store: &mut CapturedStore) {
         // A write needs space in a log and in a database.
         let unwritten = self.unwritten.saturating_mul(2);
-        let free = self.free.map(|free| free.saturating_sub(unwritten));
+        let Space { free, longest_commit } = self.space;
+        let free = free.map(|free| free.saturating_sub(unwritten));
         let reserve = if self.is_full { self.reserve / 8 * 9 } else { self.reserve };
-        let exceeds_commit = self.longest_commit.is_some_and(|longest| unwritten > longest);
-        let is_full = free.is_some_and(|free| free < reserve) || (exceeds_commit && reserve > 0);
+        // Half of the longest commit is for the last write and a part of a snapshot.
+        let exceeds_commit = reserve > 0 && longest_commit.is_some_and(|bytes| unwritten > bytes);
+        let is_full = exceeds_commit || free.is_some_and(|free| free < reserve);
         if is_full == self.is_full {
             return;
         }
