@@ -35,8 +35,12 @@ pub(crate) struct Flags {
     pub(crate) is_redacted: bool,
 }
 
-/// All limits that are a `usize`, in the order of their encoding.
-const fn numbers(limits: &mut StoreLimits) -> [&mut usize; 13] {
+/// The first format with the limit of records.
+const RECORD_BYTES_SINCE: u8 = 4;
+
+/// All limits that are a `usize`, in the order of their encoding. The last one is encoded since
+/// [`RECORD_BYTES_SINCE`].
+const fn numbers(limits: &mut StoreLimits) -> [&mut usize; 14] {
     let StoreLimits {
         keys_max,
         bytes_max,
@@ -49,6 +53,7 @@ const fn numbers(limits: &mut StoreLimits) -> [&mut usize; 13] {
         client_percent: _,
         outgoing_max,
         outgoing_bytes_max,
+        record_bytes_max,
         dedup_entries_max,
         dedup_bytes_max,
         page_bytes_max,
@@ -68,6 +73,7 @@ const fn numbers(limits: &mut StoreLimits) -> [&mut usize; 13] {
         dedup_bytes_max,
         page_bytes_max,
         page_work_max,
+        record_bytes_max,
     ]
 }
 
@@ -120,12 +126,20 @@ pub(crate) fn read(
     Ok((config, flags))
 }
 
+fn read_limit(reader: &mut Reader<'_>) -> Option<usize> {
+    Some(usize::try_from(reader.number()?).unwrap_or(usize::MAX))
+}
+
 fn read_all(reader: &mut Reader<'_>, format: u8) -> Option<(StoreConfig, Flags)> {
     let node_id = NodeId::new(reader.text()?).ok()?;
     let mut limits = StoreLimits::default();
-    for limit in numbers(&mut limits) {
-        *limit = usize::try_from(reader.number()?).unwrap_or(usize::MAX);
+    let [earlier @ .., record_bytes_max] = numbers(&mut limits);
+    for limit in earlier {
+        *limit = read_limit(reader)?;
     }
+    // Stores of earlier formats had no such limit.
+    let has_record_bytes = format >= RECORD_BYTES_SINCE;
+    *record_bytes_max = if has_record_bytes { read_limit(reader)? } else { usize::MAX };
     limits.client_percent = reader.byte()?;
     limits.unverified_registrations_kept = reader.duration()?;
     let mut config = StoreConfig::new(0)

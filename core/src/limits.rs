@@ -134,6 +134,13 @@ pub struct StoreLimits {
     /// three times the longest value (a record, and a notification in each dialect). After a
     /// reconnect, the notifications that were not acknowledged wait again in addition.
     pub outgoing_bytes_max: usize,
+    /// Bytes of records that were not handed out yet: of their keys, values, client ids, topics and
+    /// correlation data. When they exceed this limit, the store stops receiving, and expired values
+    /// wait. So a [batch] exceeds the limit by at most the records of one request or of one expired
+    /// value, and a storage engine needs space for one such transaction (our choice).
+    ///
+    /// [batch]: crate::store::Batch
+    pub record_bytes_max: usize,
     /// Responses in the deduplication cache. A duplicate of a request whose response was evicted is
     /// executed again. See the [store](crate::store) for the order of eviction.
     pub dedup_entries_max: usize,
@@ -165,6 +172,7 @@ impl Default for StoreLimits {
             client_percent: 50,
             outgoing_max: 8_192,
             outgoing_bytes_max: 64 << 20,
+            record_bytes_max: 4 << 20,
             dedup_entries_max: 16_384,
             dedup_bytes_max: 16 << 20,
             page_bytes_max: 8 * 1024,

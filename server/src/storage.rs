@@ -94,10 +94,6 @@ impl Journal for JournalWithProgress {
         self.journal.free_bytes()
     }
 
-    fn longest_commit(&self) -> Option<u64> {
-        self.journal.longest_commit()
-    }
-
     fn can_free_space(&self) -> bool {
         self.journal.can_free_space()
     }

@@ -321,6 +321,7 @@ fn clause_5_unlimited_limits_do_not_overflow() {
         registrations_per_key_max: usize::MAX,
         outgoing_max: usize::MAX,
         outgoing_bytes_max: usize::MAX,
+        record_bytes_max: usize::MAX,
         dedup_entries_max: usize::MAX,
         dedup_bytes_max: usize::MAX,
         page_bytes_max: usize::MAX,

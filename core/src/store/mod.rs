@@ -153,6 +153,9 @@ use scan_token::ScanTokens;
 /// removes.
 const EXPIRIES_MAX: usize = 4_096;
 
+/// Bytes of a record that removes a key, besides the key.
+const REMOVED_BYTES: usize = 128;
+
 /// The pause before the next call removes more of them, in which a driver can handle requests.
 const EXPIRY_PAUSE: Duration = Duration::from_millis(1);
 
@@ -264,7 +267,7 @@ impl Store {
     /// record with its value, and a KEYNOTIFY that would need one, get the quota error. All other
     /// requests are executed: a DEL needs only a small record, and frees space later.
     ///
-    /// The embedder should reserve space for these records.
+    /// Reserve space for these records; see [`removal_bytes`](Self::removal_bytes).
     pub const fn set_storage_full(&mut self, is_full: bool) {
         self.is_storage_full = is_full;
     }
@@ -425,6 +428,7 @@ impl Store {
         let limits = &self.config.limits;
         self.outbox.len().saturating_add(packets) <= limits.outgoing_max
             && self.outbox.bytes() <= limits.outgoing_bytes_max
+            && self.outbox.record_bytes() <= limits.record_bytes_max
     }
 
     /// Returns whether the store is connected and subscribed to requests. A store in an embedded
@@ -475,6 +479,17 @@ impl Store {
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.keyspace.bytes()
+    }
+
+    /// Bytes of the records that remove all durable keys. The response to a DEL needs more bytes.
+    #[must_use]
+    pub const fn removal_bytes(&self) -> usize {
+        let keys = match self.config.durability {
+            Durability::None => return 0,
+            Durability::Requested => self.keyspace.persistent_keys(),
+            Durability::All => self.keyspace.keys(),
+        };
+        keys.bytes.saturating_add(keys.count.saturating_mul(REMOVED_BYTES))
     }
 
     /// The number of registrations, including silenced ones.

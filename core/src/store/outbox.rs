@@ -115,8 +115,14 @@ impl Outbox {
     }
 
     /// Bytes of payloads, topics, keys and values in queued packets and in records not handed out.
+    /// The texts of a response count in both.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes + self.fan_outs.queued_bytes() + self.record_bytes
+    }
+
+    /// Bytes of the records that were not handed out.
+    pub(super) const fn record_bytes(&self) -> usize {
+        self.record_bytes
     }
 
     /// Queues the SUBSCRIBE of a connection. It replaces one that was not sent.

@@ -75,7 +75,7 @@ impl Checkpointer {
         if self.log_bytes == 0 {
             return Ok(());
         }
-        let needed = self.log_bytes.saturating_add(log_size::of_commit(bytes));
+        let needed = self.log_bytes.saturating_add(log_size::commit_bytes_max(bytes));
         if needed > self.limit || self.exceeds_disk(needed.unsigned_abs(), log_file) {
             let _copying = lock(&self.shared.copying);
             checkpoint(db, CheckpointMode::PASSIVE)?;

@@ -14,9 +14,12 @@ use crate::log_size;
 /// How long a measurement is valid without a commit.
 const MEASURED_FOR: Duration = Duration::from_millis(500);
 
-/// Space in the database counts only if the log can hold a commit of this many bytes. A service
-/// accepts writes of half of them, then one more write, and adds a part of a snapshot.
-const LONGEST_COMMIT_MIN: u64 = 4 << 20;
+/// Bytes of the longest commit that the log must be able to hold, or the free bytes in the database
+/// do not count: 4 MiB of records, those of one more request, and 1 MiB of a snapshot.
+const COMMIT_BYTES: i64 = 8 << 20;
+
+/// Bytes that the log must be able to hold for a commit that only removes rows.
+const REMOVAL_BYTES: i64 = 2 << 20;
 
 /// A measurement of the disk, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -49,28 +52,26 @@ impl Disk {
 
     /// Returns the bytes that stay free when the whole log is copied into the database; `None` if
     /// the copy does not fit.
-    const fn unclaimed(self, database: DatabaseBytes) -> Option<u64> {
+    const fn free_after_copy(self, database: DatabaseBytes) -> Option<u64> {
         self.free.checked_sub(database.length.saturating_sub(self.database))
     }
 
-    /// Returns the bytes to which the log can grow.
+    /// Returns the bytes to which the log can grow, so that it can still be copied; 0 if it cannot.
     fn log_capacity(self, database: DatabaseBytes) -> u64 {
-        self.unclaimed(database).unwrap_or_default().saturating_add(self.log)
+        self.free_after_copy(database).map_or(0, |free| free.saturating_add(self.log))
     }
 
-    /// Returns the bytes of the longest commit that the log can hold: 0 if the log cannot be copied
-    /// and reused.
-    fn longest_commit(self, database: DatabaseBytes) -> u64 {
-        let capacity = self.unclaimed(database).map(|unclaimed| unclaimed.saturating_add(self.log));
-        capacity.map_or(0, log_size::longest_commit)
+    /// Returns whether the log can hold a commit of this many bytes.
+    fn can_log(self, database: DatabaseBytes, bytes: i64) -> bool {
+        self.log_capacity(database) >= log_size::commit_bytes_max(bytes).unsigned_abs()
     }
 
     /// Returns how many bytes can still be written by commits that the log can hold.
     fn free_bytes(self, database: DatabaseBytes) -> u64 {
-        let Some(unclaimed) = self.unclaimed(database) else { return 0 };
-        match self.longest_commit(database) {
-            ..LONGEST_COMMIT_MIN => unclaimed,
-            LONGEST_COMMIT_MIN.. => unclaimed.saturating_add(database.reusable),
+        let free = self.free_after_copy(database).unwrap_or_default();
+        match self.can_log(database, COMMIT_BYTES) {
+            true => free.saturating_add(database.reusable),
+            false => free,
         }
     }
 }
@@ -122,15 +123,9 @@ impl FreeSpace {
         Some(self.disk()?.free_bytes(self.database()))
     }
 
-    /// Returns the bytes of the longest commit that the log can hold; `None` if that cannot be
-    /// measured.
-    pub(crate) fn longest_commit(&self) -> Option<u64> {
-        Some(self.disk()?.longest_commit(self.database()))
-    }
-
     /// Returns whether the log can hold a commit that removes rows.
     pub(crate) fn can_remove_rows(&self) -> bool {
-        self.longest_commit().is_none_or(|bytes| bytes >= LONGEST_COMMIT_MIN)
+        self.disk().is_none_or(|disk| disk.can_log(self.database(), REMOVAL_BYTES))
     }
 
     /// Measures the bytes to which the log can grow; `None` if that cannot be measured.
@@ -173,17 +168,16 @@ mod tests {
     }
 
     #[test]
-    fn space_in_the_database_counts_if_the_log_can_hold_a_commit_of_4_mib() {
+    fn space_in_the_database_counts_if_the_log_can_hold_a_commit_of_8_mib() {
         for (free, log, reusable, expected) in [
             (100, 0, 50, 150),
             (63, 0, 50, 113),
             (0, 64, 50, 50),
-            (0, 35, 500, 500),
-            (0, 6, 500, 500),
-            (3, 3, 500, 503),
+            (0, 10, 500, 500),
+            (4, 6, 500, 504),
             (9, 9, 50, 59),
-            (0, 5, 500, 0),
-            (2, 3, 500, 2),
+            (0, 9, 500, 0),
+            (3, 6, 500, 3),
             (0, 0, 50, 0),
         ] {
             let found = free_bytes(free, log, 0, reusable);

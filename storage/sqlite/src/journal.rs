@@ -152,10 +152,6 @@ impl Journal for SqliteJournal {
         self.needs.wants_snapshot.load(Ordering::Acquire)
     }
 
-    fn longest_commit(&self) -> Option<u64> {
-        self.space.longest_commit()
-    }
-
     fn can_free_space(&self) -> bool {
         self.needs.can_free_space.load(Ordering::Acquire) && self.space.can_remove_rows()
     }

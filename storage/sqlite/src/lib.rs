@@ -49,12 +49,10 @@
 //!   the log exceed its limit, or the disk, waits for the copy. Then only a commit longer than the
 //!   limit exceeds it. While a [`Reader`] or a [`backup`] is open, the log is not reused, and all
 //!   commits of that time are added to it. SQLite truncates the log to its limit when it reuses it.
-//! - The journal reports the free bytes of its disk plus those in the database, and the longest
-//!   commit that the log can hold. If that is less than 4 MiB, the free bytes in the database do not
-//!   count. Below its reserve, 64 MiB by default, the service refuses durable writes, and makes
-//!   commits without records. These remove the rows that a snapshot has replaced.
-//! - Deletions and expiries are never refused, and their records contain the key. On a full disk, a
-//!   burst of them with long keys can exceed the disk. The commit then fails, and the service ends.
+//! - The journal reports the free bytes of its disk plus those in the database. The latter do not
+//!   count if the log cannot hold a commit of 8 MiB. Below its reserve, 64 MiB by default, the
+//!   service refuses durable writes, and makes commits without records. These remove the rows that a
+//!   snapshot has replaced. A commit that does not fit fails, and the service ends.
 //! - At most two commits are in memory, one of them waiting. The store determines their size.
 //!
 //! # Building

@@ -10,26 +10,21 @@ const LOG_BYTES_MIN: i64 = 4 << 20;
 
 /// Bytes of the disk for each byte of the log's limit. The log never shrinks below its limit, so on
 /// a small disk a higher limit would leave too few bytes for the database.
-const DISK_PER_LOG: u64 = 8;
+const DISK_BYTES_PER_LOG_BYTE: u64 = 8;
 
 /// Bytes of the other pages that a commit changes, for example those of the free list.
 const CHANGED_BYTES: i64 = 1 << 20;
 
 /// Returns the maximum bytes that a commit of this many bytes adds to the log: those of its own
 /// pages, and of others that it changes.
-pub(crate) const fn of_commit(bytes: i64) -> i64 {
+pub(crate) const fn commit_bytes_max(bytes: i64) -> i64 {
     bytes.saturating_add(bytes / 16).saturating_add(CHANGED_BYTES)
-}
-
-/// Returns the bytes of the longest commit that a log of this many bytes can hold.
-pub(crate) const fn longest_commit(log_bytes: u64) -> u64 {
-    log_bytes.saturating_sub(CHANGED_BYTES.unsigned_abs()) / 17 * 16
 }
 
 /// Returns the limit of the log. `disk_bytes` is the length of the journal's files plus the free
 /// bytes of their disk.
 pub(crate) fn limit(disk_bytes: Option<u64>) -> i64 {
-    let part = disk_bytes.and_then(|bytes| i64::try_from(bytes / DISK_PER_LOG).ok());
+    let part = disk_bytes.and_then(|bytes| i64::try_from(bytes / DISK_BYTES_PER_LOG_BYTE).ok());
     part.map_or(LOG_BYTES_MAX, |bytes| bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX))
 }
 
@@ -47,14 +42,5 @@ mod tests {
             assert_eq!(limit(Some(disk * MIB)), expected << 20, "{disk} MiB");
         }
         assert_eq!(limit(None), LOG_BYTES_MAX);
-    }
-
-    #[test]
-    fn log_holds_its_longest_commit() {
-        for log in [MIB, 2 * MIB, 4 * MIB, 14 * MIB + 1, 64 * MIB] {
-            let bytes = i64::try_from(longest_commit(log)).unwrap();
-            assert!(of_commit(bytes).unsigned_abs() <= log, "{bytes} of {log}");
-            assert!(of_commit(bytes + 32).unsigned_abs() > log, "{bytes} of {log}");
-        }
     }
 }

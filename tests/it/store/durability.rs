@@ -1,5 +1,8 @@
 //! Output that depends on a write waits until the write is durable; durable writes are restored.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
 use statestore_proto::hlc::Version;
 use statestore_proto::message::{Command, Condition, Scan};
 use statestore_proto::store::{BatchId, Durability, Record, Store, StoreConfig};
@@ -476,4 +479,31 @@ fn restored_version_with_a_great_counter_is_not_a_lease() {
     let (store, now) = started(&[record], 0);
     let stored = store.get(now, b"k").unwrap();
     assert_eq!((stored.version, stored.is_lease), (version, false));
+}
+
+proptest! {
+    #[test]
+    fn removal_bytes_count_the_durable_keys(
+        durability in select(vec![Durability::None, Durability::Requested, Durability::All]),
+        steps in vec((0..4_u8, 1..6_usize, 0..4_usize, any::<bool>()), 0..100),
+    ) {
+        let mut rig = durable(durability);
+        for (kind, key_len, value_len, persist) in steps {
+            let (key, value) = ("k".repeat(key_len), "v".repeat(value_len));
+            match kind {
+                0 => leaves(&mut rig, &del(&key), false),
+                1 => leaves(&mut rig, &set_if(&key, &value, Condition::Always, 50), persist),
+                _ => leaves(&mut rig, &set(&key, &value), persist),
+            };
+            rig.millis += 10;
+            rig.store.handle_timeout(rig.now());
+            let entries = rig.store.iter(rig.now());
+            let durable = entries.filter(|entry| {
+                durability == Durability::All
+                    || (durability == Durability::Requested && entry.persist)
+            });
+            let expected: usize = durable.map(|entry| entry.key.len() + 128).sum();
+            prop_assert_eq!(rig.store.removal_bytes(), expected);
+        }
+    }
 }

@@ -122,6 +122,44 @@ fn records_not_polled_block_requests() {
 }
 
 #[test]
+fn batch_exceeds_record_bytes_max_by_one_request_or_expiry_at_most() {
+    let limits = StoreLimits { record_bytes_max: 10_000, ..StoreLimits::default() };
+    let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
+    let key = |at: usize| format!("{at:03000}");
+    for at in 0..10 {
+        let request = rig.request("c", &set_if(&key(at), "v", Condition::Always, 1_000));
+        assert!(rig.store.can_receive());
+        request.submit_to(rig.now(), &mut rig.store);
+        assert_eq!(rig.store.can_receive(), at % 4 != 3, "each takes 3,000 bytes and its reply");
+        if !rig.store.can_receive() {
+            let batch = rig.store.poll_records().unwrap();
+            rig.store.handle_persisted(batch.id);
+        }
+    }
+    let batch = rig.store.poll_records().unwrap();
+    rig.store.handle_persisted(batch.id);
+    rig.millis += 2_000;
+    let mut removed = Vec::new();
+    while rig.store.poll_timeout().is_some_and(|at| at <= rig.now().instant) {
+        rig.store.handle_timeout(rig.now());
+        let batch = rig.store.poll_records().unwrap();
+        removed.push(batch.records.len());
+    }
+    assert_eq!(removed, [4, 4, 2]);
+}
+
+/// With longest response topics and correlation data, a reply needs more bytes than its key.
+#[test]
+fn response_topics_and_correlation_data_count_toward_record_bytes_max() {
+    let limits = StoreLimits { record_bytes_max: 10_000, ..StoreLimits::default() };
+    let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
+    let mut request = rig.request("c", &set("k", "v"));
+    request.correlation = Some(vec![b'c'; 11_000]);
+    request.submit_to(rig.now(), &mut rig.store);
+    assert!(!rig.store.can_receive());
+}
+
+#[test]
 fn reconnects_leave_one_subscribe_sent_before_all_else() {
     let mut store = Store::new(StoreConfig::new(7));
     (0..1_000).for_each(|_| store.handle_connected(statestore_proto::time::Now::default()));

@@ -118,10 +118,6 @@ impl Journal for ObservedJournal {
         self.journal.free_bytes()
     }
 
-    fn longest_commit(&self) -> Option<u64> {
-        self.journal.longest_commit()
-    }
-
     fn can_free_space(&self) -> bool {
         self.journal.can_free_space()
     }

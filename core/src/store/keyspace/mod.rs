@@ -29,7 +29,30 @@ pub(super) struct Keyspace {
     expiries: Deadlines<Slot>,
     hash: KeyedHash,
     bytes: usize,
+    /// All keys.
+    keys: KeyTotals,
+    /// The keys whose value asks for durability.
+    persistent: KeyTotals,
     usage: UsageTable,
+}
+
+/// The number of some keys, and their bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct KeyTotals {
+    pub(super) count: usize,
+    pub(super) bytes: usize,
+}
+
+impl KeyTotals {
+    const fn add(&mut self, key: &[u8]) {
+        self.count += 1;
+        self.bytes += key.len();
+    }
+
+    const fn remove(&mut self, key: &[u8]) {
+        self.count -= 1;
+        self.bytes -= key.len();
+    }
 }
 
 /// The place of an entry, with 32 bits of the hash of its key. So the table grows without reading
@@ -57,18 +80,30 @@ impl Keyspace {
             expiries: Deadlines::new(),
             hash: KeyedHash::new(seed),
             bytes: 0,
+            keys: KeyTotals::default(),
+            persistent: KeyTotals::default(),
             usage: UsageTable::new(),
         }
     }
 
     /// The number of keys, including expired ones that were not removed yet.
-    pub(super) fn len(&self) -> usize {
-        self.by_hash.len()
+    pub(super) const fn len(&self) -> usize {
+        self.keys.count
     }
 
     /// Bytes of all keys and values.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// All keys, without their values.
+    pub(super) const fn keys(&self) -> KeyTotals {
+        self.keys
+    }
+
+    /// The keys whose value asks for durability.
+    pub(super) const fn persistent_keys(&self) -> KeyTotals {
+        self.persistent
     }
 
     /// The owner for whom a value of this principal counts; `None` for an unverified principal.
@@ -127,13 +162,17 @@ impl Keyspace {
     fn insert(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Option<Slot> {
         let mut entry = Entry::new(key, value);
         entry.set_meta(meta, &self.node);
-        let (owner, len) = (entry.owner(), entry.len());
+        let (owner, len, is_persistent) = (entry.owner(), entry.len(), entry.is_persistent());
         let slot = self.entries.insert(entry)?;
         let short_hash = self.short_hash(key);
         let rehash = |other: &Indexed| spread(other.short_hash);
         self.by_hash.insert_unique(spread(short_hash), Indexed { short_hash, slot }, rehash);
         self.by_key.insert(slot, |slot| key_at(&self.entries, slot));
         self.bytes += len;
+        self.keys.add(key);
+        if is_persistent {
+            self.persistent.add(key);
+        }
         self.usage.add(owner, len);
         Some(slot)
     }
@@ -143,8 +182,14 @@ impl Keyspace {
         let Some(entry) = self.entries.get_mut(slot) else { return };
         self.bytes -= entry.len();
         self.usage.remove(entry.owner(), entry.len());
+        if entry.is_persistent() {
+            self.persistent.remove(entry.key());
+        }
         entry.replace_value(value);
         entry.set_meta(meta, &self.node);
+        if entry.is_persistent() {
+            self.persistent.add(entry.key());
+        }
         self.bytes += entry.len();
         self.usage.add(entry.owner(), entry.len());
     }
@@ -158,6 +203,10 @@ impl Keyspace {
         self.by_key.remove(slot, |slot| key_at(&self.entries, slot));
         let entry = self.entries.remove(slot)?;
         self.bytes -= entry.len();
+        self.keys.remove(entry.key());
+        if entry.is_persistent() {
+            self.persistent.remove(entry.key());
+        }
         self.usage.remove(entry.owner(), entry.len());
         Some(entry)
     }

@@ -201,13 +201,20 @@ impl Record {
         }
     }
 
-    /// Bytes of keys, values and client ids. A response shares its bytes with its packet, which
-    /// counts them.
+    /// Bytes of everything in it that a client chooses, which is nearly its encoded length.
     pub(in crate::store) fn len(&self) -> usize {
         match self {
-            Self::Put { key, value, .. } => key.len() + value.len(),
+            Self::Put { key, value, fencing_token, .. } => {
+                let fence =
+                    fencing_token.as_ref().map_or(0, |token| token.hlc().node().as_str().len());
+                key.len() + value.len() + fence
+            }
             Self::Removed { key, .. } => key.len(),
-            Self::Response(answered) => answered.client_id.len(),
+            Self::Response(response) => {
+                let correlation = response.correlation.as_bytes().len();
+                let texts = response.client_id.len() + response.response_topic.len();
+                texts + correlation + response.payload.len()
+            }
             Self::Registered { client_id, key, .. } | Self::Unregistered { client_id, key } => {
                 client_id.len() + key.len()
             }

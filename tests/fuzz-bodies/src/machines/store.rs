@@ -197,6 +197,7 @@ impl StoreScript {
             registrations_per_key_max: 2,
             outgoing_max: 16,
             outgoing_bytes_max: 1 << 20,
+            record_bytes_max: 1 << 10,
             dedup_entries_max: usize::from(self.flags >> 6),
             dedup_bytes_max: 400,
             // The flags that choose the size of the deduplication cache also choose the share of a

@@ -73,19 +73,9 @@ pub trait Journal: Send + 'static {
     ///
     /// Below the [reserve](crate::service::ServiceBuilder::storage_reserve), the service refuses
     /// durable writes with the quota error, and begins a snapshot only if it fits. It counts the
-    /// bytes of a write twice, because an engine may need space in a log and in a database.
+    /// bytes of a write twice, because an engine may need space in a log and in a database. If the
+    /// storage cannot hold a [commit](Commit) of 8 MiB, return less than the reserve.
     fn free_bytes(&self) -> Option<u64> {
-        None
-    }
-
-    /// Returns the bytes of the longest commit for which the storage has space, if that is less than
-    /// [`free_bytes`](Self::free_bytes) says: for example, because free bytes in a database do not
-    /// help a log. Called like `free_bytes`. `None`, the default, means that there is no limit.
-    ///
-    /// While more than half of these bytes wait for a commit, the service refuses durable writes.
-    /// The other half is for the last write that it accepted, and for a part of a snapshot. A service
-    /// without a reserve does not refuse them.
-    fn longest_commit(&self) -> Option<u64> {
         None
     }
 
@@ -100,6 +90,9 @@ pub trait Journal: Send + 'static {
 }
 
 /// Records that become durable together.
+///
+/// With the default [`record_bytes_max`](statestore_proto::limits::StoreLimits::record_bytes_max),
+/// the records take 4 MiB and those of one more request, and a part of a snapshot 1 MiB.
 #[derive(Debug, Default)]
 pub struct Commit {
     /// New records of the store, in order. Empty if the commit contains only a part of a snapshot, if
@@ -197,8 +190,6 @@ pub(crate) trait DynJournal: Send {
 
     fn free_bytes(&self) -> Option<u64>;
 
-    fn longest_commit(&self) -> Option<u64>;
-
     fn can_free_space(&self) -> bool;
 }
 
@@ -223,10 +214,6 @@ impl<J: Journal> DynJournal for J {
 
     fn free_bytes(&self) -> Option<u64> {
         Journal::free_bytes(self)
-    }
-
-    fn longest_commit(&self) -> Option<u64> {
-        Journal::longest_commit(self)
     }
 
     fn can_free_space(&self) -> bool {

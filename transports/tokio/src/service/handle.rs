@@ -116,8 +116,10 @@ impl ServiceBuilder {
         self
     }
 
-    /// Sets how many bytes the storage of the [journal](Self::journal) must have left. Default: 64
-    /// MiB, which the journal needs for deletions and for its own files.
+    /// Sets how many bytes the storage of the [journal](Self::journal) must have left, besides those
+    /// [to remove all keys](statestore_proto::store::Store::removal_bytes). Default: 64 MiB, which
+    /// the journal needs for responses to deletions and for its own files. With 0, no write is
+    /// refused.
     ///
     /// While it has less, a SET of a durable key and a durable KEYNOTIFY get the quota error. The
     /// store continues to serve all other requests. It has no effect with a journal that does not

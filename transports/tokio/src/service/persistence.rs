@@ -46,8 +46,8 @@ pub(crate) struct Persistence {
     /// Free bytes of the storage below which durable writes are refused.
     reserve: u64,
     is_full: bool,
-    /// Measured before the latest commit began, or after it.
-    space: Space,
+    /// Free bytes of the storage, if known. Measured before the latest commit began, or after it.
+    free: Option<u64>,
     /// Bytes of writes that this measurement may not contain.
     unwritten: u64,
     /// Those of them that are in the latest commit.
@@ -55,20 +55,6 @@ pub(crate) struct Persistence {
     last_snapshot: Option<Instant>,
     /// Set if records were committed since the last snapshot began.
     has_changed: bool,
-}
-
-/// Space of the storage in bytes; `None` if it is unknown.
-#[derive(Clone, Copy)]
-struct Space {
-    free: Option<u64>,
-    /// The longest commit that fits.
-    longest_commit: Option<u64>,
-}
-
-impl Space {
-    fn measure(journal: &dyn DynJournal) -> Self {
-        Self { free: journal.free_bytes(), longest_commit: journal.longest_commit() }
-    }
 }
 
 /// A journal whose records are not loaded yet.
@@ -104,7 +90,7 @@ impl UnloadedJournal {
             journal = same;
             let Some(records) = portion? else {
                 let mut persistence = Persistence {
-                    space: Space::measure(&*journal),
+                    free: journal.free_bytes(),
                     unwritten: 0,
                     in_commit: 0,
                     state: State::Idle(journal),
@@ -134,12 +120,12 @@ impl Persistence {
     pub(crate) fn begin_commit(&mut self, now: Now, store: &mut CapturedStore) {
         let State::Idle(journal) = &self.state else { return };
         let (wants_snapshot, can_free_space) = (journal.wants_snapshot(), journal.can_free_space());
-        self.space = Space::measure(&**journal);
+        self.free = journal.free_bytes();
         self.unwritten -= self.in_commit;
         self.in_commit = self.unwritten;
         self.check_space(store);
         if self.snapshot.is_none() && !self.is_ending {
-            let fits = self.space.free.is_none_or(|free| self.fits_snapshot(store, free));
+            let fits = self.free.is_none_or(|free| self.fits_snapshot(store, free));
             if fits && (wants_snapshot || self.may_free_space()) {
                 self.snapshot = Some(SnapshotPosition::default());
                 (self.last_snapshot, self.has_changed) = (Some(Instant::now()), false);
@@ -176,7 +162,7 @@ impl Persistence {
     /// used it since the last request.
     pub(crate) fn measure_space(&mut self, store: &mut CapturedStore) {
         if let State::Idle(journal) = &self.state {
-            self.space = Space::measure(&**journal);
+            self.free = journal.free_bytes();
             self.check_space(store);
         }
     }
@@ -204,23 +190,26 @@ impl Persistence {
         self.is_full && self.has_changed && self.last_snapshot.is_none_or(is_due)
     }
 
-    /// Refuses durable writes while the storage has fewer free bytes than the reserve. Accepts them
-    /// again at 9/8 of the reserve, so that refusals do not alternate with writes.
+    /// Refuses durable writes while the storage has fewer free bytes than the reserve and the records
+    /// that remove all keys, since deletions and expiries are not refused. Accepts writes again at
+    /// 9/8 of the reserve, so that refusals do not alternate with writes.
     fn check_space(&mut self, store: &mut CapturedStore) {
+        if self.reserve == 0 {
+            return;
+        }
         // A write needs space in a log and in a database.
         let unwritten = self.unwritten.saturating_mul(2);
-        let Space { free, longest_commit } = self.space;
-        let free = free.map(|free| free.saturating_sub(unwritten));
+        let free = self.free.map(|free| free.saturating_sub(unwritten));
+        let removal = u64::try_from(store.store().removal_bytes()).unwrap_or(u64::MAX);
         let reserve = if self.is_full { self.reserve / 8 * 9 } else { self.reserve };
-        // Half of the longest commit is for the last write and a part of a snapshot.
-        let exceeds_commit = reserve > 0 && longest_commit.is_some_and(|bytes| unwritten > bytes);
-        let is_full = exceeds_commit || free.is_some_and(|free| free < reserve);
+        let reserve = reserve.saturating_add(removal);
+        let is_full = free.is_some_and(|free| free < reserve);
         if is_full == self.is_full {
             return;
         }
         self.is_full = is_full;
         store.set_storage_full(is_full);
-        let (free, reserve) = (free.unwrap_or_default(), self.reserve);
+        let free = free.unwrap_or_default();
         match is_full {
             true => warn!(
                 free,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use statestore_loopback::Hub;
+use statestore_proto::limits::StoreLimits;
 use statestore_proto::store::{Durability, Record, decode_records, encode_records};
 use statestore_tokio::service::{Commit, Journal, SnapshotPart, StoreConfig};
 use statestore_tokio::{Error, JournalError, Refusal, ServiceError, Status, StoreService};
@@ -33,7 +34,6 @@ struct State {
     parts: Vec<Vec<u8>>,
     making: Option<(usize, Vec<Vec<u8>>)>,
     free: Option<u64>,
-    longest_commit: Option<u64>,
     /// Bytes that the next commits make free, one item for each.
     to_free: Vec<u64>,
     loaded: usize,
@@ -118,10 +118,6 @@ impl Journal for OnDisk {
         self.0.with(|state| state.free)
     }
 
-    fn longest_commit(&self) -> Option<u64> {
-        self.0.with(|state| state.longest_commit)
-    }
-
     fn can_free_space(&self) -> bool {
         self.0.with(|state| !state.to_free.is_empty())
     }
@@ -194,31 +190,47 @@ async fn burst_of_durable_writes_is_refused_before_the_disk_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn burst_of_durable_writes_is_refused_at_half_of_the_longest_commit() {
-    for (reserve, expected) in [(64 << 20, 8), (0, 20)] {
-        let (hub, disk) = (Hub::new(), Disk::new());
-        disk.with(|state| {
-            (state.free, state.holds) = (Some(1 << 30), true);
-            state.longest_commit = Some(4 << 20);
-        });
-        let service = StoreService::builder().journal(disk.open()).storage_reserve(reserve);
-        let service = service.config(all()).expect("a journal is set");
-        let service = service.spawn(hub.store_link("statestore"));
-        service.wait_connected().await.expect("the store connects");
-        let store = client(hub.link("c")).await;
-        let value = vec![b'v'; 256 << 10];
-        let sets: Vec<_> = (0..20)
-            .map(|at| tokio::spawn(store.set(format!("k{at}"), value.clone()).into_future()))
-            .collect();
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        disk.with(|state| state.holds = false);
-        disk.0.commits.add_permits(1);
-        let mut accepted = 0;
-        for set in sets {
-            accepted += usize::from(set.await.expect("no panic").is_ok());
-        }
-        assert_eq!(accepted, expected, "with a reserve of {reserve} bytes");
+async fn records_of_a_commit_exceed_their_limit_by_one_request_at_most() {
+    const VALUE: usize = 256 << 10;
+    let (hub, disk) = (Hub::new(), Disk::new());
+    disk.with(|state| state.holds = true);
+    let service = disk.service(&hub, all());
+    service.wait_connected().await.expect("the store connects");
+    let store = client(hub.link("c")).await;
+    let sets: Vec<_> = (0..60)
+        .map(|at| tokio::spawn(store.set(format!("k{at}"), vec![b'v'; VALUE]).into_future()))
+        .collect();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    disk.with(|state| state.holds = false);
+    disk.0.commits.add_permits(1);
+    for set in sets {
+        set.await.expect("no panic").expect("set");
     }
+    let longest = disk.with(|state| state.log.iter().map(Vec::len).max()).unwrap_or_default();
+    let max = StoreLimits::default().record_bytes_max;
+    assert!((max..max + VALUE + 16_384).contains(&longest), "{longest} bytes in one commit");
+}
+
+/// Deletions and expiries are never refused, and their records contain the keys.
+#[tokio::test(start_paused = true)]
+async fn space_to_delete_all_keys_is_reserved() {
+    let (hub, disk) = (Hub::new(), Disk::new());
+    let service = disk.service(&hub, all());
+    service.wait_connected().await.expect("the store connects");
+    let store = client(hub.link("c")).await;
+    disk.with(|state| state.free = Some((64 << 20) + (1 << 20)));
+    let key = |at: usize| format!("{at:020000}");
+    let mut stored = 0;
+    while stored < 1_000 && store.set(key(stored), "v").await.is_ok() {
+        stored += 1;
+    }
+    // A key takes 20,128 bytes of the MiB. The last request still counts with twice its bytes.
+    assert_eq!(stored, ((1 << 20) - 2 * 20_000) / 20_128 + 1);
+    for at in 0..stored {
+        assert!(store.del(key(at)).await.expect("del"));
+    }
+    disk.with(|state| state.free = Some(80 << 20));
+    store.set("k", "v").await.expect("set");
 }
 
 /// What is deleted is free after a snapshot, which is not due otherwise.
@@ -256,8 +268,9 @@ async fn full_storage_makes_commits_that_free_space_until_sets_are_accepted() {
     });
     store.get("any").await.expect("get");
     tokio::time::sleep(Duration::from_millis(100)).await;
-    // 72 MiB, which is 9/8 of the reserve, are free after seven commits.
-    assert_eq!(disk.with(|state| (state.commits - commits, state.to_free.len())), (7, 3));
+    // 9/8 of the reserve, which are 72 MiB, and the bytes of the record that removes the key are free
+    // after eight commits.
+    assert_eq!(disk.with(|state| (state.commits - commits, state.to_free.len())), (8, 2));
     store.set("k", "w").await.expect("space is free again");
 }
 
