@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use statestore_proto::machine::Input;
 use statestore_proto::message::WordCase;
-use statestore_proto::store::{Batch, BatchId, Record, StoreConfig, encode_records};
+use statestore_proto::store::{Batch, BatchId, Record, StorageSpace, StoreConfig, encode_records};
 use statestore_proto::time::Now;
 use statestore_proto::transport::{Incoming, Transmit};
 
@@ -121,8 +121,8 @@ impl Capture {
         self.push(|out| inputs::persisted(out, id));
     }
 
-    pub(crate) fn storage_full(&mut self, is_full: bool) {
-        self.push(|out| inputs::storage_full(out, is_full));
+    pub(crate) fn storage_space(&mut self, space: StorageSpace) {
+        self.push(|out| inputs::storage_space(out, space));
     }
 
     pub(crate) fn transmit(&mut self, transmit: &Transmit) {
@@ -139,12 +139,12 @@ impl Capture {
     }
 
     /// Captures a batch that was polled with a limit of `count` records.
-    pub(crate) fn batch(&mut self, count: usize, batch: &Batch) {
+    pub(crate) fn batch(&mut self, batch: &Batch) {
         let redaction = self.redaction.as_ref();
         let text = outputs::batch_text(batch, redaction, redaction.is_some());
         self.push(|out| {
             out.push(inputs::BATCH);
-            number(out, count as u64);
+            number(out, batch.records.len() as u64);
             out.extend_from_slice(text.as_bytes());
         });
     }

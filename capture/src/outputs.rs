@@ -136,7 +136,7 @@ pub(crate) fn batch_text(
     redaction: Option<&Redaction>,
     is_redacted: bool,
 ) -> String {
-    let Batch { id, records } = batch;
+    let Batch { id, records, bytes: _ } = batch;
     let mut hasher = SipHasher13::new();
     for record in records {
         hasher.write(&encode_records([&*redacted(record, redaction, is_redacted)]));

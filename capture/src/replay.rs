@@ -198,8 +198,9 @@ impl Part {
                 self.store.handle_persisted(BatchId::from_raw(id));
                 Ok(None)
             }
-            inputs::STORAGE_FULL => {
-                self.store.set_storage_full(reader.bool().ok_or(unreadable)?);
+            inputs::STORAGE_SPACE => {
+                let space = inputs::read_storage_space(&mut reader).ok_or(unreadable)?;
+                self.store.set_storage_space(space);
                 Ok(None)
             }
             inputs::TRANSMIT => {

@@ -131,13 +131,14 @@ pub struct StoreLimits {
     /// Bytes of payloads, topics and records that wait to be sent; a payload and its key, in
     /// hexadecimal digits, count once for all clients that are notified of it. The store stops
     /// receiving when they exceed this limit, so the excess is what one request can cause: at most
-    /// three times the longest value (a record, and a notification in each dialect). After a
-    /// reconnect, the notifications that were not acknowledged wait again in addition.
+    /// three times the longest value (a record, and a notification in each dialect), and twice the
+    /// texts of a response. After a reconnect, the notifications that were not acknowledged wait
+    /// again in addition.
     pub outgoing_bytes_max: usize,
-    /// Bytes of records that were not handed out yet: of their keys, values, client ids, topics and
-    /// correlation data. When they exceed this limit, the store stops receiving, and expired values
-    /// wait. So a [batch] exceeds the limit by at most the records of one request or of one expired
-    /// value, and a storage engine needs space for one such transaction (our choice).
+    /// Bytes of the keys, values and texts in the records of one [batch]; the records of one request
+    /// may exceed it. When the records that were not handed out exceed it, the store stops
+    /// receiving, and expired values wait. So a storage engine needs space for one such transaction
+    /// (our choice).
     ///
     /// [batch]: crate::store::Batch
     pub record_bytes_max: usize,

@@ -10,7 +10,7 @@ use statestore_capture::{
 };
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Expiry, Refusal};
-use statestore_proto::store::{Durability, ExpiryRule, StoreConfig};
+use statestore_proto::store::{Durability, ExpiryRule, StorageSpace, StoreConfig};
 use statestore_proto::time::Now;
 use statestore_proto::transport::Transmit;
 use statestore_testkit::machines::request::StoreRequest;
@@ -78,11 +78,17 @@ fn capture_contains_the_owner_of_each_message() {
 fn capture_contains_the_state_of_the_storage() {
     let config = StoreConfig::new(7).durability(Durability::All);
     let mut store = CapturedStore::capturing(config, None);
-    for (number, is_full) in [(1, true), (2, false)] {
-        store.set_storage_full(is_full);
-        let request = StoreRequest::with_payload("c", number, Command::set("k", "v").encode());
+    let (set, del) = (Command::set("k", "v").encode(), Command::<&str>::Del { key: "k" }.encode());
+    for (number, space, payload, has_effect) in [
+        (1, StorageSpace::Low, &set, false),
+        (2, StorageSpace::Enough, &set, true),
+        (3, StorageSpace::Exhausted, &del, false),
+        (4, StorageSpace::Low, &del, true),
+    ] {
+        store.set_storage_space(space);
+        let request = StoreRequest::with_payload("c", number, payload.clone());
         store.handle_publish(Now::default(), &request.incoming());
-        assert_eq!(store.poll_records().is_none(), is_full);
+        assert_eq!(store.poll_records().is_some(), has_effect, "{space:?}");
     }
     assert_eq!(play(&store.take_capture()), Ok(Vec::new()));
 }

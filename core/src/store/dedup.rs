@@ -544,6 +544,16 @@ impl Dedup {
         Some(request.key(&self.clients.get(*client)?.id))
     }
 
+    /// The number of cached responses.
+    pub(super) const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of the cached responses, and of the client ids, topics and correlation data.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Bytes of a response and of its request key.
     fn len_at(&self, slot: Slot) -> usize {
         let Some(Entry { request, client, .. }) = self.entries.get(slot) else { return 0 };

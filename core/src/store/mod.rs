@@ -119,6 +119,7 @@ mod principal;
 mod refused;
 mod registrations;
 mod scan_token;
+mod storage;
 mod unacknowledged;
 mod unpersisted;
 mod usage;
@@ -138,6 +139,7 @@ pub use persist::{
 };
 pub use principal::{Access, Authorizer, Principal};
 pub use refused::Refused;
+pub use storage::StorageSpace;
 
 use crate::hlc::{FencingToken, HybridClock, Version};
 use crate::machine::{Input, Machine};
@@ -152,9 +154,6 @@ use scan_token::ScanTokens;
 /// The number of expired values that one call of [`Store::handle_timeout`], or one request,
 /// removes.
 const EXPIRIES_MAX: usize = 4_096;
-
-/// Bytes of a record that removes a key, besides the key.
-const REMOVED_BYTES: usize = 128;
 
 /// The pause before the next call removes more of them, in which a driver can handle requests.
 const EXPIRY_PAUSE: Duration = Duration::from_millis(1);
@@ -179,8 +178,7 @@ pub struct Store {
     counters: Counters,
     /// The number of calls of [`handle_publish`](Store::handle_publish).
     handed_over: u64,
-    /// Set if values and registrations cannot be recorded.
-    is_storage_full: bool,
+    storage_space: StorageSpace,
 }
 
 /// A stored value.
@@ -258,18 +256,9 @@ impl Store {
             reserved: UnixTime::default(),
             counters: Counters::default(),
             handed_over: 0,
-            is_storage_full: false,
+            storage_space: StorageSpace::default(),
             config,
         }
-    }
-
-    /// Sets whether the storage for records has little space left. Then a SET that would need a
-    /// record with its value, and a KEYNOTIFY that would need one, get the quota error. All other
-    /// requests are executed: a DEL needs only a small record, and frees space later.
-    ///
-    /// Reserve space for these records; see [`removal_bytes`](Self::removal_bytes).
-    pub const fn set_storage_full(&mut self, is_full: bool) {
-        self.is_storage_full = is_full;
     }
 
     /// Handles a new connection of a store that is a client of an external broker: the store
@@ -387,21 +376,22 @@ impl Store {
         self.outbox.pop()
     }
 
-    /// Takes all records since the last call. Returns `None` without records and without
-    /// packets that wait for a batch. With
-    /// [linearizable reads](StoreConfig::linearizable_reads) a batch may be empty.
+    /// Takes the oldest records: up to [`record_bytes_max`](crate::limits::StoreLimits), and at least
+    /// those of one request. Returns `None` without records and without packets that wait for a
+    /// batch. With [linearizable reads](StoreConfig::linearizable_reads) a batch may be empty.
     #[must_use]
     pub fn poll_records(&mut self) -> Option<Batch> {
-        self.outbox.take_records(usize::MAX)
+        self.poll_records_within(usize::MAX)
     }
 
-    /// The oldest records, at most `count` of them, for an engine whose transactions have a limit.
+    /// Like [`poll_records`](Self::poll_records), with at most `count` records, for an engine whose
+    /// transactions have such a limit.
     ///
     /// The records of one request stay together and may exceed `count`: one request has up to five
     /// records, and one more for each registration that it ends.
     #[must_use]
     pub fn poll_records_within(&mut self, count: usize) -> Option<Batch> {
-        self.outbox.take_records(count)
+        self.outbox.take_records(count, self.config.limits.record_bytes_max)
     }
 
     /// The time to call [`handle_timeout`](Self::handle_timeout); `None` when nothing is due, or
@@ -479,17 +469,6 @@ impl Store {
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.keyspace.bytes()
-    }
-
-    /// Bytes of the records that remove all durable keys. The response to a DEL needs more bytes.
-    #[must_use]
-    pub const fn removal_bytes(&self) -> usize {
-        let keys = match self.config.durability {
-            Durability::None => return 0,
-            Durability::Requested => self.keyspace.persistent_keys(),
-            Durability::All => self.keyspace.keys(),
-        };
-        keys.bytes.saturating_add(keys.count.saturating_mul(REMOVED_BYTES))
     }
 
     /// The number of registrations, including silenced ones.

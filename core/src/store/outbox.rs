@@ -114,8 +114,8 @@ impl Outbox {
         (self.ready.len() + self.held_count).max(self.records.len())
     }
 
-    /// Bytes of payloads, topics, keys and values in queued packets and in records not handed out.
-    /// The texts of a response count in both.
+    /// Bytes of payloads, topics, keys and values in queued packets, and of the records that were not
+    /// handed out. A response with a record counts twice.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes + self.fan_outs.queued_bytes() + self.record_bytes
     }
@@ -236,18 +236,24 @@ impl Outbox {
         }
     }
 
-    /// Takes the oldest units with at most `count` records together, and at least one unit, which
-    /// may be empty.
-    pub(super) fn take_records(&mut self, count: usize) -> Option<Batch> {
+    /// Takes the oldest units with at most `count` records and at most this many bytes together, and
+    /// at least one unit, which may be empty.
+    pub(super) fn take_records(&mut self, count: usize, bytes_max: usize) -> Option<Batch> {
         self.close_unit();
         let mut records = Vec::new();
+        let mut bytes = 0_usize;
         while let Some((first, _)) = self.records.front() {
             let first = *first;
-            let len = self.records.iter().take_while(|(unit, _)| *unit == first).count();
-            if !records.is_empty() && records.len().saturating_add(len) > count {
+            let unit = self.records.iter().take_while(|(unit, _)| *unit == first);
+            let (len, unit_bytes) =
+                unit.fold((0, 0), |(len, bytes), (_, record)| (len + 1, bytes + record.len()));
+            let exceeds = records.len().saturating_add(len) > count
+                || bytes.saturating_add(unit_bytes) > bytes_max;
+            if !records.is_empty() && exceeds {
                 break;
             }
             self.handed_out = first;
+            bytes += unit_bytes;
             records.extend(self.records.drain(..len).map(|(_, record)| record));
         }
         if records.is_empty() {
@@ -257,8 +263,8 @@ impl Outbox {
             self.handed_out = self.units;
         }
         self.is_barrier_wanted = false;
-        self.record_bytes -= records.iter().map(Record::len).sum::<usize>();
-        Some(Batch { id: BatchId(self.handed_out), records })
+        self.record_bytes -= bytes;
+        Some(Batch { id: BatchId(self.handed_out), records, bytes })
     }
 
     /// Releases the packets that waited for a batch or for any batch before it.

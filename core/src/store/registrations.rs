@@ -222,6 +222,11 @@ impl Registrations {
         self.by_number.len()
     }
 
+    /// Bytes of the keys and client ids of all registrations.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// The number of silenced registrations.
     pub(super) fn silenced(&self) -> usize {
         self.silenced.len()

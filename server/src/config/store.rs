@@ -156,7 +156,8 @@ pub struct Storage {
     pub durable_keys: Vec<String>,
     /// Free bytes that the disk of --data-dir must have [default: 67108864]
     ///
-    /// With less, durable writes fail with the quota error. All other requests are served
+    /// The space to remove all durable keys is added. With less, durable writes fail with the quota
+    /// error; with less than half, so do deletions of durable keys
     #[cfg_attr(feature = "clap", arg(long, value_name = "BYTES"))]
     pub min_free_space: Option<u64>,
 }

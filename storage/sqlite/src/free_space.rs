@@ -14,12 +14,12 @@ use crate::log_size;
 /// How long a measurement is valid without a commit.
 const MEASURED_FOR: Duration = Duration::from_millis(500);
 
-/// Bytes of the longest commit that the log must be able to hold, or the free bytes in the database
-/// do not count: 4 MiB of records, those of one more request, and 1 MiB of a snapshot.
+/// Bytes of the longest [commit](statestore_tokio::service::Commit) of a service: 4 MiB of records,
+/// those of one more request of up to 3 MiB, and 1 MiB of a snapshot.
 const COMMIT_BYTES: i64 = 8 << 20;
 
-/// Bytes that the log must be able to hold for a commit that only removes rows.
-const REMOVAL_BYTES: i64 = 2 << 20;
+/// Bytes of a commit that only removes rows; a generous estimate of the pages that it changes.
+const CLEANUP_BYTES: i64 = 2 << 20;
 
 /// A measurement of the disk, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -66,13 +66,10 @@ impl Disk {
         self.log_capacity(database) >= log_size::commit_bytes_max(bytes).unsigned_abs()
     }
 
-    /// Returns how many bytes can still be written by commits that the log can hold.
+    /// Returns how many bytes can still be written; 0 if the log cannot hold the longest commit.
     fn free_bytes(self, database: DatabaseBytes) -> u64 {
-        let free = self.free_after_copy(database).unwrap_or_default();
-        match self.can_log(database, COMMIT_BYTES) {
-            true => free.saturating_add(database.reusable),
-            false => free,
-        }
+        let free = self.free_after_copy(database).filter(|_| self.can_log(database, COMMIT_BYTES));
+        free.map_or(0, |free| free.saturating_add(database.reusable))
     }
 }
 
@@ -125,7 +122,7 @@ impl FreeSpace {
 
     /// Returns whether the log can hold a commit that removes rows.
     pub(crate) fn can_remove_rows(&self) -> bool {
-        self.disk().is_none_or(|disk| disk.can_log(self.database(), REMOVAL_BYTES))
+        self.disk().is_none_or(|disk| disk.can_log(self.database(), CLEANUP_BYTES))
     }
 
     /// Measures the bytes to which the log can grow; `None` if that cannot be measured.
@@ -168,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn space_in_the_database_counts_if_the_log_can_hold_a_commit_of_8_mib() {
+    fn space_is_free_only_if_the_log_can_hold_a_commit_of_8_mib() {
         for (free, log, reusable, expected) in [
             (100, 0, 50, 150),
             (63, 0, 50, 113),
@@ -177,7 +174,7 @@ mod tests {
             (4, 6, 500, 504),
             (9, 9, 50, 59),
             (0, 9, 500, 0),
-            (3, 6, 500, 3),
+            (3, 6, 500, 0),
             (0, 0, 50, 0),
         ] {
             let found = free_bytes(free, log, 0, reusable);

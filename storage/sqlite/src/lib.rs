@@ -49,10 +49,11 @@
 //!   the log exceed its limit, or the disk, waits for the copy. Then only a commit longer than the
 //!   limit exceeds it. While a [`Reader`] or a [`backup`] is open, the log is not reused, and all
 //!   commits of that time are added to it. SQLite truncates the log to its limit when it reuses it.
-//! - The journal reports the free bytes of its disk plus those in the database. The latter do not
-//!   count if the log cannot hold a commit of 8 MiB. Below its reserve, 64 MiB by default, the
-//!   service refuses durable writes, and makes commits without records. These remove the rows that a
-//!   snapshot has replaced. A commit that does not fit fails, and the service ends.
+//! - The journal reports the free bytes of its disk plus those in the database, or 0 if the log
+//!   cannot hold a commit of 8 MiB. When too few bytes are free, the service refuses durable writes:
+//!   see [`ServiceBuilder::storage_reserve`](statestore_tokio::service::ServiceBuilder). It then
+//!   makes commits without records, which remove the rows that a snapshot has replaced. If a commit
+//!   fails, the service ends.
 //! - At most two commits are in memory, one of them waiting. The store determines their size.
 //!
 //! # Building

@@ -4,8 +4,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use statestore_proto::hlc::Version;
+use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition, Scan};
-use statestore_proto::store::{BatchId, Durability, Record, Store, StoreConfig};
+use statestore_proto::store::{BatchId, Durability, Record, Store, StoreConfig, encode_records};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_testkit::machines::request::Sent;
 
@@ -482,28 +483,70 @@ fn restored_version_with_a_great_counter_is_not_a_lease() {
 }
 
 proptest! {
+    /// The records of a snapshot, and those that remove all keys, are compared with both estimates.
     #[test]
-    fn removal_bytes_count_the_durable_keys(
+    fn records_need_no_more_bytes_than_the_store_reports(
         durability in select(vec![Durability::None, Durability::Requested, Durability::All]),
-        steps in vec((0..4_u8, 1..6_usize, 0..4_usize, any::<bool>()), 0..100),
+        steps in vec((0..5_u8, 1..6_usize, 0..4_usize, any::<bool>()), 0..100),
     ) {
-        let mut rig = durable(durability);
+        let config = StoreConfig::new(7).durability(durability).durable_registrations(true);
+        let mut rig = Rig::with(config);
         for (kind, key_len, value_len, persist) in steps {
             let (key, value) = ("k".repeat(key_len), "v".repeat(value_len));
-            match kind {
-                0 => leaves(&mut rig, &del(&key), false),
-                1 => leaves(&mut rig, &set_if(&key, &value, Condition::Always, 50), persist),
-                _ => leaves(&mut rig, &set(&key, &value), persist),
-            };
+            let mut request = rig.request("c", &match kind {
+                0 => del(&key),
+                1 => watch(&key),
+                2 => set_if(&key, &value, Condition::Always, 50),
+                _ => set(&key, &value),
+            });
+            request.persist = persist;
+            if kind == 3 {
+                request.token = Some(format!("{:015}:00000:{}", EPOCH, "n".repeat(256)));
+            }
+            rig.send(&request);
             rig.millis += 10;
             rig.store.handle_timeout(rig.now());
-            let entries = rig.store.iter(rig.now());
-            let durable = entries.filter(|entry| {
-                durability == Durability::All
-                    || (durability == Durability::Requested && entry.persist)
-            });
-            let expected: usize = durable.map(|entry| entry.key.len() + 128).sum();
-            prop_assert_eq!(rig.store.removal_bytes(), expected);
+            let _ = rig.store.poll_records();
+
+            let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
+            let bytes = encode_records(&snapshot).len();
+            prop_assert!(bytes <= rig.store.snapshot_bytes() + 64, "snapshot of {bytes} bytes");
+
+            let mut removed = 0;
+            for record in &snapshot {
+                match record {
+                    Record::Put { key, .. } if durability != Durability::None => {
+                        removed += key.len() + 48;
+                    }
+                    Record::Registered { client_id, key, .. } => {
+                        removed += client_id.len() + key.len() + 48;
+                    }
+                    _ => {}
+                }
+            }
+            prop_assert_eq!(rig.store.removal_bytes(), removed);
         }
     }
+}
+
+/// Bytes are counted, so registrations that end together need not be in one batch.
+#[test]
+fn registrations_of_a_client_that_is_gone_end_in_batches_within_the_limit() {
+    let limits = StoreLimits { record_bytes_max: 10_000, ..StoreLimits::default() };
+    let config = StoreConfig::new(7).limits(limits).durability(Durability::All);
+    let mut rig = Rig::with(config.durable_registrations(true));
+    for at in 0..20 {
+        let request = rig.request("c", &watch(&format!("{at:03000}")));
+        rig.send(&request);
+        let batch = rig.store.poll_records().unwrap();
+        rig.store.handle_persisted(batch.id);
+    }
+    rig.store.handle_client_gone(rig.now(), "c");
+    let mut ended = Vec::new();
+    while let Some(batch) = rig.store.poll_records() {
+        assert_eq!(batch.bytes, batch.records.len() * 3_001);
+        ended.push(batch.records.len());
+    }
+    assert_eq!(ended, [3, 3, 3, 3, 3, 3, 2]);
+    assert_eq!(rig.store.record_bytes(), 0);
 }

@@ -3,7 +3,7 @@
 use statestore_proto::hlc::NodeId;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition};
-use statestore_proto::store::{Durability, StoreConfig};
+use statestore_proto::store::{Durability, StorageSpace, StoreConfig};
 use statestore_testkit::machines::request::{Sent, StoreRequest};
 use statestore_testkit::process::memory::live_bytes;
 
@@ -11,37 +11,50 @@ use super::{OK, Rig, del, error, get, set, set_if, vdel, watch};
 
 const QUOTA: &str = "the quota has been exceeded";
 
+/// Sends a request, persists its records, and returns the reply.
+fn persisted_reply(rig: &mut Rig, request: &StoreRequest) -> Option<String> {
+    let mut sent = rig.send(request);
+    while let Some(batch) = rig.store.poll_records() {
+        rig.store.handle_persisted(batch.id);
+    }
+    sent.extend(Sent::drain(&mut rig.store));
+    sent.into_iter().find_map(|sent| match sent {
+        Sent::Reply { payload, .. } => Some(payload),
+        _ => None,
+    })
+}
+
+/// A store that persists registrations, and values on request.
+fn durable_rig() -> Rig {
+    Rig::with(StoreConfig::new(7).durability(Durability::Requested).durable_registrations(true))
+}
+
 /// Requests without a new record of a value are executed: deletions free space.
 #[test]
-fn full_storage_refuses_durable_writes_only() {
-    let quota = error("the quota has been exceeded").0;
-    let config = StoreConfig::new(7).durability(Durability::Requested).durable_registrations(true);
-    let mut rig = Rig::with(config);
-    let answer = |rig: &mut Rig, command: &Command<&[u8]>, persist: bool| {
+fn storage_with_little_space_refuses_durable_writes_and_long_responses_only() {
+    let quota = error(QUOTA).0;
+    let mut rig = durable_rig();
+    let answer = |rig: &mut Rig, command: &Command<&[u8]>, persist: bool, correlation: usize| {
         let mut request = rig.request("c", command);
         request.persist = persist;
-        let mut sent = rig.send(&request);
-        while let Some(batch) = rig.store.poll_records() {
-            rig.store.handle_persisted(batch.id);
-        }
-        sent.extend(Sent::drain(&mut rig.store));
-        sent.into_iter().find_map(|sent| match sent {
-            Sent::Reply { payload, .. } => Some(payload),
-            _ => None,
-        })
+        let tail = vec![b'x'; correlation];
+        request.correlation.get_or_insert_default().extend_from_slice(&tail);
+        persisted_reply(rig, &request)
     };
-    assert_eq!(answer(&mut rig, &set("k", "v"), true).as_deref(), Some(OK));
-    rig.store.set_storage_full(true);
-    for (command, persist, expected) in [
-        (set("k", "w"), true, &*quota),
-        (set("other", "w"), true, &quota),
-        (watch("k"), false, &quota),
-        (set("other", "w"), false, OK),
-        (get("k"), false, r"$1\r\nv\r\n"),
-        (del("k"), false, r":1\r\n"),
+    assert_eq!(answer(&mut rig, &set("k", "v"), true, 0).as_deref(), Some(OK));
+    rig.store.set_storage_space(StorageSpace::Low);
+    for (command, persist, correlation, expected) in [
+        (set("k", "w"), true, 0, &*quota),
+        (set("other", "w"), true, 0, &quota),
+        (watch("k"), false, 0, &quota),
+        (set("other", "w"), false, 2_000, OK),
+        (get("k"), false, 2_000, r"$1\r\nv\r\n"),
+        (del("k"), false, 2_000, &quota),
+        (del("absent"), true, 2_000, r":0\r\n"),
+        (del("k"), false, 900, r":1\r\n"),
     ] {
-        let found = answer(&mut rig, &command, persist);
-        assert_eq!(found.as_deref(), Some(expected), "{command:?}");
+        let found = answer(&mut rig, &command, persist, correlation);
+        assert_eq!(found.as_deref(), Some(expected), "{command:?} with {correlation} bytes");
     }
     // The responses of requests without an effect have no records.
     for (command, persist) in [(set("k", "w"), true), (del("k"), true), (vdel("k", "v"), true)] {
@@ -50,8 +63,41 @@ fn full_storage_refuses_durable_writes_only() {
         rig.send(&request);
         assert_eq!(rig.store.poll_records(), None, "{command:?}");
     }
-    rig.store.set_storage_full(false);
-    assert_eq!(answer(&mut rig, &set("k", "w"), true).as_deref(), Some(OK));
+    rig.store.set_storage_space(StorageSpace::Enough);
+    assert_eq!(answer(&mut rig, &set("k", "w"), true, 0).as_deref(), Some(OK));
+}
+
+#[test]
+fn exhausted_storage_refuses_each_request_with_a_durable_effect() {
+    let quota = error(QUOTA).0;
+    let mut rig = durable_rig();
+    let answer = |rig: &mut Rig, command: &Command<&[u8]>, persist: bool| {
+        let mut request = rig.request("c", command);
+        request.persist = persist;
+        persisted_reply(rig, &request)
+    };
+    for (command, persist) in [(set("k", "v"), true), (set("volatile", "v"), false)] {
+        assert_eq!(answer(&mut rig, &command, persist).as_deref(), Some(OK));
+    }
+    assert_eq!(answer(&mut rig, &watch("k"), false).as_deref(), Some(OK));
+    rig.store.set_storage_space(StorageSpace::Exhausted);
+    for (command, persist, expected) in [
+        (set("k", "w"), true, &*quota),
+        (set("k", "w"), false, &quota),
+        (del("k"), false, &quota),
+        (vdel("k", "v"), false, &quota),
+        (vdel("k", "w"), false, r":-1\r\n"),
+        (Command::Unwatch { key: b"k".as_slice() }, false, &quota),
+        (watch("other"), false, &quota),
+        (watch("k"), false, OK),
+        (get("k"), false, r"$1\r\nv\r\n"),
+        (del("absent"), true, r":0\r\n"),
+        (del("volatile"), false, r":1\r\n"),
+        (set("volatile", "v"), false, OK),
+    ] {
+        let found = answer(&mut rig, &command, persist);
+        assert_eq!(found.as_deref(), Some(expected), "{command:?}");
+    }
 }
 
 #[test]

@@ -122,30 +122,40 @@ fn records_not_polled_block_requests() {
 }
 
 #[test]
-fn batch_exceeds_record_bytes_max_by_one_request_or_expiry_at_most() {
-    let limits = StoreLimits { record_bytes_max: 10_000, ..StoreLimits::default() };
+fn batch_has_at_most_record_bytes_max_or_the_records_of_one_request() {
+    const MAX: usize = 10_000;
+    let limits = StoreLimits { record_bytes_max: MAX, ..StoreLimits::default() };
     let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
-    let key = |at: usize| format!("{at:03000}");
+    let drain = |rig: &mut Rig| {
+        let batches: Vec<_> = std::iter::from_fn(|| rig.store.poll_records()).collect();
+        assert_eq!(rig.store.record_bytes(), 0);
+        batches.iter().for_each(|batch| rig.store.handle_persisted(batch.id));
+        Vec::from_iter(batches.iter().map(|batch| batch.bytes))
+    };
     for at in 0..10 {
-        let request = rig.request("c", &set_if(&key(at), "v", Condition::Always, 1_000));
+        let key = format!("{at:03000}");
+        let request = rig.request("c", &set_if(&key, "v", Condition::Always, 1_000));
         assert!(rig.store.can_receive());
         request.submit_to(rig.now(), &mut rig.store);
         assert_eq!(rig.store.can_receive(), at % 4 != 3, "each takes 3,000 bytes and its reply");
         if !rig.store.can_receive() {
-            let batch = rig.store.poll_records().unwrap();
-            rig.store.handle_persisted(batch.id);
+            let bytes = drain(&mut rig);
+            assert!(bytes.len() == 2 && bytes.iter().all(|bytes| *bytes <= MAX), "{bytes:?}");
         }
     }
-    let batch = rig.store.poll_records().unwrap();
-    rig.store.handle_persisted(batch.id);
+    drain(&mut rig);
     rig.millis += 2_000;
-    let mut removed = Vec::new();
+    let mut removed = 0;
     while rig.store.poll_timeout().is_some_and(|at| at <= rig.now().instant) {
         rig.store.handle_timeout(rig.now());
-        let batch = rig.store.poll_records().unwrap();
-        removed.push(batch.records.len());
+        let bytes = drain(&mut rig);
+        assert!(bytes.iter().all(|bytes| *bytes <= MAX), "{bytes:?}");
+        removed += bytes.iter().sum::<usize>();
     }
-    assert_eq!(removed, [4, 4, 2]);
+    assert_eq!(removed, 10 * 3_000);
+    let request = rig.request("c", &set("k", &"v".repeat(2 * MAX)));
+    request.submit_to(rig.now(), &mut rig.store);
+    assert!(matches!(&drain(&mut rig)[..], [bytes] if *bytes > 2 * MAX));
 }
 
 /// With longest response topics and correlation data, a reply needs more bytes than its key.

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
 use crate::hlc::{FencingToken, Hlc, NodeId, Version};
+use crate::store::storage::KeyTotals;
 use crate::store::usage::Owner;
 use crate::time::{Instant, UnixTime};
 
@@ -113,6 +114,19 @@ impl Entry {
     /// Bytes of key and value.
     pub(in crate::store) const fn len(&self) -> usize {
         self.data.len()
+    }
+
+    /// What the entry adds to the totals of the keyspace.
+    pub(in crate::store) fn totals(&self) -> KeyTotals {
+        let rare = self.rare.as_deref();
+        let node_len = |hlc: &Hlc| hlc.node().as_str().len();
+        let fence =
+            rare.and_then(|rare| rare.fence.as_ref()).map_or(0, |fence| node_len(fence.hlc()));
+        let version = rare
+            .and_then(|rare| rare.version.as_ref())
+            .map_or(0, |version| node_len(version.hlc()));
+        let record_bytes = self.len() + fence + version;
+        KeyTotals { count: 1, key_bytes: self.key().len(), record_bytes }
     }
 
     /// Replaces the value, in place if the new one is as long as the old one. The caller sets the

@@ -9,6 +9,7 @@ use key_index::KeyIndex;
 
 use super::Principal;
 use super::keyed_hash::KeyedHash;
+use super::storage::KeyTotals;
 use super::usage::{Owner, Usage, UsageTable};
 use crate::deadlines::Deadlines;
 use crate::hlc::{NodeId, Version};
@@ -29,30 +30,10 @@ pub(super) struct Keyspace {
     expiries: Deadlines<Slot>,
     hash: KeyedHash,
     bytes: usize,
-    /// All keys.
-    keys: KeyTotals,
-    /// The keys whose value asks for durability.
+    all: KeyTotals,
+    /// Of the keys whose value asks for durability.
     persistent: KeyTotals,
     usage: UsageTable,
-}
-
-/// The number of some keys, and their bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct KeyTotals {
-    pub(super) count: usize,
-    pub(super) bytes: usize,
-}
-
-impl KeyTotals {
-    const fn add(&mut self, key: &[u8]) {
-        self.count += 1;
-        self.bytes += key.len();
-    }
-
-    const fn remove(&mut self, key: &[u8]) {
-        self.count -= 1;
-        self.bytes -= key.len();
-    }
 }
 
 /// The place of an entry, with 32 bits of the hash of its key. So the table grows without reading
@@ -80,7 +61,7 @@ impl Keyspace {
             expiries: Deadlines::new(),
             hash: KeyedHash::new(seed),
             bytes: 0,
-            keys: KeyTotals::default(),
+            all: KeyTotals::default(),
             persistent: KeyTotals::default(),
             usage: UsageTable::new(),
         }
@@ -88,7 +69,7 @@ impl Keyspace {
 
     /// The number of keys, including expired ones that were not removed yet.
     pub(super) const fn len(&self) -> usize {
-        self.keys.count
+        self.all.count
     }
 
     /// Bytes of all keys and values.
@@ -96,14 +77,27 @@ impl Keyspace {
         self.bytes
     }
 
-    /// All keys, without their values.
-    pub(super) const fn keys(&self) -> KeyTotals {
-        self.keys
+    pub(super) const fn all_keys(&self) -> KeyTotals {
+        self.all
     }
 
     /// The keys whose value asks for durability.
     pub(super) const fn persistent_keys(&self) -> KeyTotals {
         self.persistent
+    }
+
+    fn add_totals(&mut self, totals: KeyTotals, is_persistent: bool) {
+        self.all.add(totals);
+        if is_persistent {
+            self.persistent.add(totals);
+        }
+    }
+
+    fn subtract_totals(&mut self, totals: KeyTotals, is_persistent: bool) {
+        self.all.subtract(totals);
+        if is_persistent {
+            self.persistent.subtract(totals);
+        }
     }
 
     /// The owner for whom a value of this principal counts; `None` for an unverified principal.
@@ -162,17 +156,15 @@ impl Keyspace {
     fn insert(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Option<Slot> {
         let mut entry = Entry::new(key, value);
         entry.set_meta(meta, &self.node);
-        let (owner, len, is_persistent) = (entry.owner(), entry.len(), entry.is_persistent());
+        let (owner, len) = (entry.owner(), entry.len());
+        let (totals, is_persistent) = (entry.totals(), entry.is_persistent());
         let slot = self.entries.insert(entry)?;
         let short_hash = self.short_hash(key);
         let rehash = |other: &Indexed| spread(other.short_hash);
         self.by_hash.insert_unique(spread(short_hash), Indexed { short_hash, slot }, rehash);
         self.by_key.insert(slot, |slot| key_at(&self.entries, slot));
         self.bytes += len;
-        self.keys.add(key);
-        if is_persistent {
-            self.persistent.add(key);
-        }
+        self.add_totals(totals, is_persistent);
         self.usage.add(owner, len);
         Some(slot)
     }
@@ -182,16 +174,14 @@ impl Keyspace {
         let Some(entry) = self.entries.get_mut(slot) else { return };
         self.bytes -= entry.len();
         self.usage.remove(entry.owner(), entry.len());
-        if entry.is_persistent() {
-            self.persistent.remove(entry.key());
-        }
+        let before = (entry.totals(), entry.is_persistent());
         entry.replace_value(value);
         entry.set_meta(meta, &self.node);
-        if entry.is_persistent() {
-            self.persistent.add(entry.key());
-        }
         self.bytes += entry.len();
         self.usage.add(entry.owner(), entry.len());
+        let after = (entry.totals(), entry.is_persistent());
+        self.subtract_totals(before.0, before.1);
+        self.add_totals(after.0, after.1);
     }
 
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Entry> {
@@ -203,10 +193,7 @@ impl Keyspace {
         self.by_key.remove(slot, |slot| key_at(&self.entries, slot));
         let entry = self.entries.remove(slot)?;
         self.bytes -= entry.len();
-        self.keys.remove(entry.key());
-        if entry.is_persistent() {
-            self.persistent.remove(entry.key());
-        }
+        self.subtract_totals(entry.totals(), entry.is_persistent());
         self.usage.remove(entry.owner(), entry.len());
         Some(entry)
     }

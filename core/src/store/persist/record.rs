@@ -176,6 +176,8 @@ pub struct Batch {
     /// The records. Only with
     /// [linearizable reads](crate::store::StoreConfig::linearizable_reads) a batch may be empty.
     pub records: Vec<Record>,
+    /// Bytes of the keys, values and texts in these records.
+    pub bytes: usize,
 }
 
 impl Record {

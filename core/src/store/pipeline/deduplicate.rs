@@ -6,7 +6,8 @@ use super::{Address, Executed};
 use crate::message::{Command, RequestKind};
 use crate::store::dedup::{NewResponse, RequestKey};
 use crate::store::{
-    Durability, Entry, Principal, Record, RecordedResponse, Refused, RequestOutcome, Store,
+    Durability, Entry, Principal, Record, RecordedResponse, Refused, RequestOutcome, StorageSpace,
+    Store,
 };
 use crate::time::Now;
 use crate::transport::Incoming;
@@ -66,9 +67,10 @@ impl Store {
         let executed = authorized
             .and_then(|()| self.execute(now, sender, incoming, address, command, number))
             .unwrap_or_else(|refused| address.refuse(refused));
-        // The rest of a full storage is for changes.
+        // If the storage has little space, the rest is for changes.
         let has_effect = matches!(executed.outcome, RequestOutcome::Applied);
-        let is_recorded = is_recorded && (has_effect || !self.is_storage_full);
+        let has_space = self.storage_space == StorageSpace::Enough;
+        let is_recorded = is_recorded && (has_effect || has_space);
         if !is_duplicate {
             let response = NewResponse {
                 response_topic: address.topic.clone(),
@@ -85,7 +87,11 @@ impl Store {
 
     /// Returns whether the response to a request needs a record: its effect is durable, or it may
     /// be refused because of durable state.
-    fn records_response(&self, incoming: &Incoming<'_>, command: &Command<&[u8]>) -> bool {
+    pub(in crate::store) fn records_response(
+        &self,
+        incoming: &Incoming<'_>,
+        command: &Command<&[u8]>,
+    ) -> bool {
         match (self.config.durability, command.kind()) {
             // A redelivered KEYNOTIFY is executed again.
             (_, RequestKind::Watch) => false,

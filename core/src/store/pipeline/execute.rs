@@ -5,8 +5,8 @@ use super::{Address, Executed, apply};
 use crate::hlc::FencingToken;
 use crate::message::{Command, RequestKind};
 use crate::rules::{
-    Decision, Exceeded, KeyState, Limit, ParsedTimestamps, ReplyVersion, RequestTimestamps, Stored,
-    decide,
+    Change, Decision, Exceeded, KeyState, ParsedTimestamps, Rejected, ReplyVersion,
+    RequestTimestamps, Stored, decide,
 };
 use crate::slab::Slot;
 use crate::store::dedup::Response;
@@ -27,9 +27,8 @@ impl Store {
     ) -> Result<Executed, Refused> {
         let timestamps = self.verify_timestamps(now, incoming, command.kind())?;
         let slot = self.find_unexpired(now, command.key());
-        let persist = incoming.properties.persist;
-        let exceeded = self.check_storage(command, persist);
-        let exceeded = exceeded.and_then(|()| self.check_quota(now, sender, slot, command)).err();
+        let storage = self.check_storage(sender, incoming, command);
+        let exceeded = storage.and_then(|()| self.check_quota(now, sender, slot, command)).err();
         let entry = slot.and_then(|slot| self.keyspace.get(slot));
         let state = KeyState {
             stored: entry.map(|entry| Stored {
@@ -41,6 +40,10 @@ impl Store {
         };
         let decision = decide(state, command, timestamps.fencing_token)?;
         let Decision { change, reply, version } = decision;
+        if matches!(change, Change::Remove | Change::Unregister) {
+            // They add nothing to the store, only records.
+            storage.map_err(Rejected::Quota)?;
+        }
         let outcome = RequestOutcome::of_reply(&reply);
         let payload = reply.to_bytes(address.dialect);
         let stored = || entry.map(|entry| self.keyspace.version_of(entry).hlc().clone());
@@ -91,21 +94,6 @@ impl Store {
             }
             _ => false,
         }
-    }
-
-    /// Checks whether the storage has space for the record that a command needs.
-    fn check_storage(&self, command: &Command<&[u8]>, persist: bool) -> Result<(), Exceeded> {
-        if !self.is_storage_full {
-            return Ok(());
-        }
-        let needed = match command {
-            Command::Set { key, value, .. } if self.config.records_put(key, persist) => {
-                key.len() + value.len()
-            }
-            Command::Watch { key } if self.config.records_registrations() => key.len(),
-            _ => return Ok(()),
-        };
-        Err(Exceeded::new(Limit::StorageBytes, needed, 0))
     }
 
     /// Checks the limits for a command. If one is exceeded, removes what may be removed for it,

@@ -50,7 +50,11 @@ impl Store {
     /// Counts and records registrations that ended without a request of their client.
     pub(in crate::store) fn record_loss(&mut self, ended: Vec<Arc<Registration>>) {
         self.counters.registrations_lost += ended.len() as u64;
-        self.record_end(ended);
+        for registration in ended {
+            self.record_end([registration]);
+            // Their records need not be in one batch.
+            self.outbox.close_unit();
+        }
     }
 }
 

@@ -73,8 +73,8 @@ pub trait Journal: Send + 'static {
     ///
     /// Below the [reserve](crate::service::ServiceBuilder::storage_reserve), the service refuses
     /// durable writes with the quota error, and begins a snapshot only if it fits. It counts the
-    /// bytes of a write twice, because an engine may need space in a log and in a database. If the
-    /// storage cannot hold a [commit](Commit) of 8 MiB, return less than the reserve.
+    /// bytes of a record twice, because an engine may need space in a log and in a database. Return 0
+    /// if the storage cannot hold one [commit](Commit) of 8 MiB, so that none fails.
     fn free_bytes(&self) -> Option<u64> {
         None
     }

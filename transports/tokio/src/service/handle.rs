@@ -116,14 +116,16 @@ impl ServiceBuilder {
         self
     }
 
-    /// Sets how many bytes the storage of the [journal](Self::journal) must have left, besides those
-    /// [to remove all keys](statestore_proto::store::Store::removal_bytes). Default: 64 MiB, which
-    /// the journal needs for responses to deletions and for its own files. With 0, no write is
-    /// refused.
+    /// Sets how many bytes the storage of the [journal](Self::journal) must have left, besides the
+    /// [space to remove everything](statestore_proto::store::Store::removal_bytes). Default: 64 MiB.
+    /// With 0, nothing is refused.
     ///
-    /// While it has less, a SET of a durable key and a durable KEYNOTIFY get the quota error. The
-    /// store continues to serve all other requests. It has no effect with a journal that does not
-    /// know its [free bytes](Journal::free_bytes).
+    /// While it has less, the space is
+    /// [low](statestore_proto::store::StorageSpace::Low): a SET of a durable key and a durable
+    /// KEYNOTIFY get the quota error. Below half of it the space is
+    /// [exhausted](statestore_proto::store::StorageSpace::Exhausted): each request with a durable
+    /// effect gets this error. The store continues to serve all other requests. It has no effect
+    /// with a journal that does not know its [free bytes](Journal::free_bytes).
     pub const fn storage_reserve(mut self, bytes: u64) -> Self {
         self.storage_reserve = bytes;
         self

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use statestore_capture::CapturedStore;
-use statestore_proto::store::{BatchId, SnapshotPosition};
+use statestore_proto::store::{BatchId, SnapshotPosition, StorageSpace};
 use statestore_proto::time::Now;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -25,16 +25,12 @@ const PART_PER_RECORD_BYTE: usize = 4;
 /// as long as they are, so the log grows by no more than the snapshot.
 const PART_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of a record besides the payload of its request: its key, client id, topic and version.
-const RECORD_BYTES: usize = 128;
-
-/// Free bytes that a snapshot must leave: for records that are written during the snapshot, and for
-/// a log that grows during it. The log of `statestore-sqlite` takes 16 MiB, unless commits follow
-/// each other without a pause.
+/// Free bytes that a snapshot must leave, for the log of an engine, which may grow during it: that of
+/// `statestore-sqlite` by 16 MiB, unless commits follow each other without a pause.
 const SNAPSHOT_RESERVE: u64 = 20 << 20;
 
 /// Minimum time between two snapshots that are made to free space.
-const FULL_SNAPSHOT_INTERVAL: Duration = Duration::from_secs(60);
+const SPACE_SNAPSHOT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The journal of a store with its state.
 pub(crate) struct Persistence {
@@ -45,13 +41,11 @@ pub(crate) struct Persistence {
     is_ending: bool,
     /// Free bytes of the storage below which durable writes are refused.
     reserve: u64,
-    is_full: bool,
-    /// Free bytes of the storage, if known. Measured before the latest commit began, or after it.
+    space: StorageSpace,
+    /// Free bytes of the storage, if known. They may not contain the latest commit yet.
     free: Option<u64>,
-    /// Bytes of writes that this measurement may not contain.
-    unwritten: u64,
-    /// Those of them that are in the latest commit.
-    in_commit: u64,
+    /// Bytes of the records of that commit.
+    in_commit: usize,
     last_snapshot: Option<Instant>,
     /// Set if records were committed since the last snapshot began.
     has_changed: bool,
@@ -90,18 +84,17 @@ impl UnloadedJournal {
             journal = same;
             let Some(records) = portion? else {
                 let mut persistence = Persistence {
+                    space: StorageSpace::Enough,
                     free: journal.free_bytes(),
-                    unwritten: 0,
                     in_commit: 0,
                     state: State::Idle(journal),
                     snapshot: None,
                     is_ending: false,
                     reserve,
-                    is_full: false,
                     last_snapshot: None,
                     has_changed: true,
                 };
-                persistence.check_space(store);
+                persistence.update_space(store);
                 return Ok(persistence);
             };
             let now = now();
@@ -121,29 +114,27 @@ impl Persistence {
         let State::Idle(journal) = &self.state else { return };
         let (wants_snapshot, can_free_space) = (journal.wants_snapshot(), journal.can_free_space());
         self.free = journal.free_bytes();
-        self.unwritten -= self.in_commit;
-        self.in_commit = self.unwritten;
-        self.check_space(store);
+        self.in_commit = 0;
+        self.update_space(store);
         if self.snapshot.is_none() && !self.is_ending {
             let fits = self.free.is_none_or(|free| self.fits_snapshot(store, free));
-            if fits && (wants_snapshot || self.may_free_space()) {
+            if fits && (wants_snapshot || self.is_space_snapshot_due()) {
                 self.snapshot = Some(SnapshotPosition::default());
                 (self.last_snapshot, self.has_changed) = (Some(Instant::now()), false);
             }
         }
         let batch = store.poll_records();
-        let snapshot = self.snapshot.take().map(|position| {
+        self.in_commit = batch.as_ref().map_or(0, |batch| batch.bytes);
+        // A snapshot contains no change whose record is in a later commit.
+        let is_complete = store.store().record_bytes() == 0;
+        let snapshot = self.snapshot.take_if(|_| is_complete).map(|position| {
             let is_first = position == SnapshotPosition::default();
-            let bytes = batch.as_ref().map_or(PART_BYTES, |batch| {
-                // An upper limit: some writes have no record.
-                let payloads = usize::try_from(self.in_commit).unwrap_or(usize::MAX);
-                part_bytes(payloads.saturating_add(batch.records.len() * RECORD_BYTES))
-            });
+            let bytes = batch.as_ref().map_or(PART_BYTES, |batch| part_bytes(batch.bytes));
             let (records, next) = store.store().snapshot_part(now, &position, bytes);
             self.snapshot = next;
             SnapshotPart { records, is_first, is_last: self.snapshot.is_none() }
         });
-        let frees_space = self.is_full && !self.is_ending && can_free_space;
+        let frees_space = self.is_low() && !self.is_ending && can_free_space;
         if batch.is_none() && snapshot.is_none() && !frees_space {
             return;
         }
@@ -163,60 +154,72 @@ impl Persistence {
     pub(crate) fn measure_space(&mut self, store: &mut CapturedStore) {
         if let State::Idle(journal) = &self.state {
             self.free = journal.free_bytes();
-            self.check_space(store);
         }
+        self.update_space(store);
     }
 
-    /// Counts the bytes of a write, which may have a record. Many writes may arrive during one
-    /// commit, so the space is checked after each.
-    pub(crate) fn count_write(&mut self, store: &mut CapturedStore, bytes: usize) {
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.unwritten = self.unwritten.saturating_add(bytes);
-        self.check_space(store);
+    const fn is_low(&self) -> bool {
+        !matches!(self.space, StorageSpace::Enough)
     }
 
-    /// Returns whether a snapshot fits, which is a second copy of all keys and values. The reserve
-    /// must stay free, unless the storage is full already.
+    /// Returns whether a snapshot fits, with the log of the requests that are handled during it. The
+    /// reserve must stay free, unless the storage has little space already.
     fn fits_snapshot(&self, store: &CapturedStore, free: u64) -> bool {
-        let bytes = u64::try_from(store.store().bytes()).unwrap_or(u64::MAX);
-        let left = if self.is_full { SNAPSHOT_RESERVE } else { self.reserve.max(SNAPSHOT_RESERVE) };
-        free >= bytes.saturating_add(bytes / 4).saturating_add(left)
+        let bytes = to_u64(store.store().snapshot_bytes());
+        let log = bytes / PART_PER_RECORD_BYTE as u64;
+        let left = match self.space {
+            StorageSpace::Enough => self.reserve.max(SNAPSHOT_RESERVE),
+            _ => SNAPSHOT_RESERVE,
+        };
+        free >= bytes.saturating_add(log).saturating_add(left)
     }
 
-    /// Returns whether a snapshot may free space of a full storage, for example that of deleted
-    /// keys.
-    fn may_free_space(&self) -> bool {
-        let is_due = |last: Instant| last.elapsed() >= FULL_SNAPSHOT_INTERVAL;
-        self.is_full && self.has_changed && self.last_snapshot.is_none_or(is_due)
+    /// Returns whether a snapshot is due because the storage has little space. It may free that of
+    /// deleted keys, for example.
+    fn is_space_snapshot_due(&self) -> bool {
+        let is_due = |last: Instant| last.elapsed() >= SPACE_SNAPSHOT_INTERVAL;
+        self.is_low() && self.has_changed && self.last_snapshot.is_none_or(is_due)
     }
 
-    /// Refuses durable writes while the storage has fewer free bytes than the reserve and the records
-    /// that remove all keys, since deletions and expiries are not refused. Accepts writes again at
-    /// 9/8 of the reserve, so that refusals do not alternate with writes.
-    fn check_space(&mut self, store: &mut CapturedStore) {
-        if self.reserve == 0 {
+    /// Sets and logs how much space the store has: little below the reserve, and none below a half
+    /// of it. The space to remove everything is needed in addition. More space counts again from
+    /// 9/8 of each limit on, so that refusals do not alternate with writes.
+    fn update_space(&mut self, store: &mut CapturedStore) {
+        let Some(free) = self.free.filter(|_| self.reserve > 0) else { return };
+        let unwritten = to_u64(self.in_commit.saturating_add(store.store().record_bytes()));
+        // A record needs space in a log and in a database.
+        let free = free.saturating_sub(unwritten.saturating_mul(2));
+        let left = free.checked_sub(to_u64(store.store().removal_bytes()));
+        let reaches = |limit: u64, was_reached: bool| {
+            let limit = if was_reached { limit } else { limit / 8 * 9 };
+            left.is_some_and(|left| left >= limit)
+        };
+        let space = if reaches(self.reserve, !self.is_low()) {
+            StorageSpace::Enough
+        } else if reaches(self.reserve / 2, self.space != StorageSpace::Exhausted) {
+            StorageSpace::Low
+        } else {
+            StorageSpace::Exhausted
+        };
+        if space == self.space {
             return;
         }
-        // A write needs space in a log and in a database.
-        let unwritten = self.unwritten.saturating_mul(2);
-        let free = self.free.map(|free| free.saturating_sub(unwritten));
-        let removal = u64::try_from(store.store().removal_bytes()).unwrap_or(u64::MAX);
-        let reserve = if self.is_full { self.reserve / 8 * 9 } else { self.reserve };
-        let reserve = reserve.saturating_add(removal);
-        let is_full = free.is_some_and(|free| free < reserve);
-        if is_full == self.is_full {
-            return;
-        }
-        self.is_full = is_full;
-        store.set_storage_full(is_full);
-        let free = free.unwrap_or_default();
-        match is_full {
-            true => warn!(
+        self.space = space;
+        store.set_storage_space(space);
+        let reserve = self.reserve;
+        match space {
+            StorageSpace::Enough => info!(free, reserve, "the disk has enough free bytes again"),
+            StorageSpace::Low => warn!(
                 free,
                 reserve,
                 "the disk has too few free bytes: durable writes get the quota error until it has more"
             ),
-            false => info!(free, reserve, "the disk has enough free bytes again"),
+            _ => warn!(
+                free,
+                reserve,
+                "the disk is nearly full: durable writes and deletions get the quota error until it has \
+                 more free bytes"
+            ),
         }
     }
 
@@ -246,6 +249,10 @@ impl Persistence {
         };
         result.map(|()| (batch, took))
     }
+}
+
+fn to_u64(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 /// Returns the bytes of a part of a snapshot in a commit with this many bytes of records.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use statestore_capture::CapturedStore;
 use statestore_proto::machine::{Input, Machine};
-use statestore_proto::message::{KeyPreview, Refusal, RequestKind};
+use statestore_proto::message::{KeyPreview, Refusal};
 use statestore_proto::store::{DropReason, Handled, Principal, RequestOutcome};
 use statestore_proto::time::Now;
 use statestore_proto::topic;
@@ -99,12 +99,6 @@ impl StoreTask {
             persistence.measure_space(&mut self.store);
         }
         let handled = self.store.handle_publish(now, incoming);
-        if let Some(persistence) = &mut self.persistence
-            && handled.kind() == Some(RequestKind::Set)
-            && matches!(handled.outcome, RequestOutcome::Applied)
-        {
-            persistence.count_write(&mut self.store, incoming.payload.len());
-        }
         if !matches!(handled.outcome, RequestOutcome::Dropped(_)) {
             self.unanswered.insert(handled.number, since);
             // Responses that the store drops are not reported, so old entries are evicted.
