@@ -62,6 +62,10 @@ impl Session {
         let bytes = input.get(..header.len).unwrap_or_default();
         let handled = match Packet::decode(bytes) {
             Ok(packet) => self.handle_decoded(&packet),
+            // A DISCONNECT cannot contain the reason code of an unsupported version.
+            Err(Malformed::Version(_)) => {
+                Err(Error::Protocol(Violation::Unexpected(Kind::Connect)))
+            }
             Err(error) => Err(Error::Malformed(error)),
         };
         input.advance(header.len);

@@ -211,6 +211,17 @@ fn packets_that_only_clients_send_are_protocol_errors() {
     }
 }
 
+/// The reason code of an unsupported version belongs to a CONNACK.
+#[test]
+fn connect_of_any_version_from_the_server_is_a_protocol_error() {
+    for version in 3..=6 {
+        let mut rig = Rig::connected(options());
+        rig.receive_bytes(&[0x10, 0x0d, 0, 4, b'M', b'Q', b'T', b'T', version, 2, 0, 30, 0, 0, 0]);
+        assert_eq!(rig.end(), Error::Protocol(Violation::Unexpected(Kind::Connect)), "{version}");
+        assert_eq!(rig.sent(), [Sent::Disconnect(Reason::PROTOCOL_ERROR, vec![])]);
+    }
+}
+
 #[test]
 fn malformed_bytes_end_the_connection_with_the_reason_of_the_codec() {
     let cases: [(&[u8], Reason); 4] = [
