@@ -63,7 +63,7 @@ install_toolchain() {
         try_rustup toolchain install "$1" --profile minimal --no-self-update
 }
 
-# install_tool COMMAND PACKAGE [OPTION...]: installs a tool into target/tools if the machine lacks it:
+# install_tool COMMAND PACKAGE [OPTION...]: installs a tool into target/tools if the machine lacks it,
 # from its wheel, which is a finished program, or else with these options of `cargo install`.
 # Returns whether the tool exists.
 install_tool() {

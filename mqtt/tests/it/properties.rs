@@ -5,7 +5,6 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use statestore_mqtt::property::{Encode, Pieces, Place, Properties, Property, bit, id};
-use statestore_mqtt::wire::Reader;
 use statestore_mqtt::{Kind, Malformed, Qos};
 
 use crate::generators::{LEGAL, property};
@@ -70,6 +69,19 @@ fn string<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     text(data(rest)?)
 }
 
+/// Decodes a Variable Byte Integer of the fewest possible bytes, at most four (section 1.5.5).
+fn varint(rest: &mut &[u8]) -> Option<u32> {
+    let mut value = 0;
+    for place in 0..4 {
+        let [byte] = take(rest, 1)? else { return None };
+        value += u32::from(byte & 0x7f) << (7 * place);
+        if byte & 0x80 == 0 {
+            return (place == 0 || *byte != 0).then_some(value);
+        }
+    }
+    None
+}
+
 /// Decodes a property and checks its value (section 2.2.2.2).
 fn decode<'a>(rest: &mut &'a [u8]) -> Option<Property<'a>> {
     use Property as P;
@@ -82,12 +94,7 @@ fn decode<'a>(rest: &mut &'a [u8]) -> Option<Property<'a>> {
             string(rest).filter(|topic| !topic.is_empty() && !topic.contains(['+', '#']))?,
         ),
         0x09 => P::CorrelationData(data(rest)?),
-        0x0b => {
-            let mut reader = Reader::new(rest);
-            let id = reader.varint().ok().filter(|id| *id > 0)?;
-            *rest = reader.as_bytes();
-            P::SubscriptionId(id)
-        }
+        0x0b => P::SubscriptionId(varint(rest).filter(|id| *id > 0)?),
         0x11 => P::SessionExpiry(number(rest, 4)?),
         0x12 => P::AssignedClientId(string(rest)?),
         0x13 => P::ServerKeepAlive(two(rest)?),
