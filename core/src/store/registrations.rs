@@ -127,10 +127,10 @@ impl Registration {
     }
 
     /// Returns whether both have the same record, request number aside.
-    fn has_same_record(&self, other: &Self) -> bool {
-        self.is_verified() == other.is_verified()
-            && self.dialect == other.dialect
-            && self.incarnation == other.incarnation
+    fn has_same_record(&self, new: &NewRegistration<'_>) -> bool {
+        self.is_verified() == new.owner.is_some()
+            && self.dialect == new.dialect
+            && self.incarnation.is_some() == new.incarnation.is_some()
     }
 
     /// Bytes that count against the limits.
@@ -253,6 +253,14 @@ impl Registrations {
         self.number_of(client_id, key).is_some()
     }
 
+    /// Returns whether a client has this registration, with an equal record.
+    pub(super) fn has_equal_record(&self, new: &NewRegistration<'_>) -> bool {
+        let number = self.number_of(new.client_id, new.key);
+        number
+            .and_then(|number| self.by_number.get(&number))
+            .is_some_and(|registration| registration.has_same_record(new))
+    }
+
     fn number_of(&self, client_id: &str, key: &[u8]) -> Option<u64> {
         self.by_client.get(client_id)?.by_key.get(key).copied()
     }
@@ -311,7 +319,7 @@ impl Registrations {
             incarnation: new.incarnation,
             is_silenced: AtomicBool::new(false),
         };
-        let same = renewed.as_ref().filter(|renewed| renewed.has_same_record(&registration));
+        let same = renewed.as_ref().filter(|renewed| renewed.has_same_record(new));
         let needs_record = same.is_none();
         if let Some(same) = same {
             registration.recorded = same.recorded;

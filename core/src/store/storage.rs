@@ -13,15 +13,17 @@ pub enum StorageSpace {
     #[default]
     Enough,
     /// Little. A SET that would need a record with its value, a KEYNOTIFY that would need one, and a
-    /// request whose response would need a record of more than 1 KiB, get the quota error. So a DEL
-    /// is executed: it needs only a small record, and frees space later.
+    /// request whose response would need a record with more than 1 KiB of client id, response topic
+    /// and correlation data, get the quota error. So a DEL is executed: it needs only a small record,
+    /// and frees space later.
     Low,
-    /// Only the [space to remove everything](Store::removal_bytes) by expiry. Each request whose
-    /// effect would need a record gets the quota error.
+    /// Too little for requests: each request whose effect would need a record gets the quota error.
+    /// Keys still expire, which needs the [space to remove everything](Store::removal_bytes). A
+    /// volatile SET may record a reservation of versions, at most every ten seconds.
     Exhausted,
 }
 
-/// Bytes of a record besides the keys, values and texts in it.
+/// Bytes of a record besides the keys, values and texts in it, and besides the node id of the store.
 const RECORD_BYTES: usize = 48;
 
 /// Maximum bytes of the texts in the record of a response while the storage has little space.
@@ -51,7 +53,7 @@ impl Store {
         };
         let (registrations, bytes) = self.durable_registrations();
         let records = keys.count.saturating_add(registrations);
-        sum([keys.key_bytes, bytes, records.saturating_mul(RECORD_BYTES)])
+        sum([keys.key_bytes, bytes, records.saturating_mul(self.record_overhead())])
     }
 
     /// Maximum bytes of the records of a [snapshot](Self::snapshot).
@@ -64,8 +66,12 @@ impl Store {
             false => (0, 0),
         };
         let records = sum([keys.count, registrations, responses, 1]);
-        let overhead = records.saturating_mul(RECORD_BYTES);
+        let overhead = records.saturating_mul(self.record_overhead());
         sum([keys.record_bytes, registration_bytes, response_bytes, overhead])
+    }
+
+    fn record_overhead(&self) -> usize {
+        RECORD_BYTES + self.config.node_id.as_str().len()
     }
 
     /// The keys in a snapshot.

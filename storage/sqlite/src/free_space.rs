@@ -14,8 +14,8 @@ use crate::log_size;
 /// How long a measurement is valid without a commit.
 const MEASURED_FOR: Duration = Duration::from_millis(500);
 
-/// Bytes of the longest [commit](statestore_tokio::service::Commit) of a service: 4 MiB of records,
-/// those of one more request of up to 3 MiB, and 1 MiB of a snapshot.
+/// Bytes of the longest [commit](statestore_tokio::service::Commit) of a service: 4 MiB of records, or
+/// those of one request with up to 7 MiB, and 1 MiB of a snapshot.
 const COMMIT_BYTES: i64 = 8 << 20;
 
 /// Bytes of a commit that only removes rows; a generous estimate of the pages that it changes.

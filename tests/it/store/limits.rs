@@ -7,7 +7,7 @@ use statestore_proto::store::{Durability, StorageSpace, StoreConfig};
 use statestore_testkit::machines::request::{Sent, StoreRequest};
 use statestore_testkit::process::memory::live_bytes;
 
-use super::{OK, Rig, del, error, get, set, set_if, vdel, watch};
+use super::{EPOCH, OK, Rig, del, error, get, set, set_if, vdel, watch};
 
 const QUOTA: &str = "the quota has been exceeded";
 
@@ -76,7 +76,10 @@ fn exhausted_storage_refuses_each_request_with_a_durable_effect() {
         request.persist = persist;
         persisted_reply(rig, &request)
     };
-    for (command, persist) in [(set("k", "v"), true), (set("volatile", "v"), false)] {
+    let expiring = set_if("expiring", "v", Condition::Always, 5);
+    for (command, persist) in
+        [(set("k", "v"), true), (set("volatile", "v"), false), (expiring, true)]
+    {
         assert_eq!(answer(&mut rig, &command, persist).as_deref(), Some(OK));
     }
     assert_eq!(answer(&mut rig, &watch("k"), false).as_deref(), Some(OK));
@@ -98,6 +101,32 @@ fn exhausted_storage_refuses_each_request_with_a_durable_effect() {
         let found = answer(&mut rig, &command, persist);
         assert_eq!(found.as_deref(), Some(expected), "{command:?}");
     }
+    let mut renewal = rig.request("c", &watch("k"));
+    renewal.deployed = !renewal.deployed;
+    let reply = persisted_reply(&mut rig, &renewal);
+    assert!(reply.is_some_and(|reply| reply.contains("quota")), "a renewal with another record");
+    // The response would have a record, since the expired value is durable.
+    rig.millis += 10;
+    assert_eq!(answer(&mut rig, &set("expiring", "w"), false).as_deref(), Some(&*quota));
+    assert_eq!(answer(&mut rig, &set("expiring", "w"), false).as_deref(), Some(OK));
+}
+
+/// Timestamps of clients may be 60 s ahead.
+#[test]
+fn volatile_writes_on_a_full_disk_record_one_reservation_in_ten_seconds() {
+    let mut rig = durable_rig();
+    rig.store.set_storage_space(StorageSpace::Low);
+    let mut records = 0;
+    for millis in 0..30_000 {
+        let mut request = rig.request("c", &set("k", "v"));
+        request.timestamp = Some(format!("{:015}:00000:c", EPOCH + 30_000 + millis));
+        rig.send(&request);
+        while let Some(batch) = rig.store.poll_records() {
+            records += batch.records.len();
+            rig.store.handle_persisted(batch.id);
+        }
+    }
+    assert_eq!(records, 3);
 }
 
 #[test]

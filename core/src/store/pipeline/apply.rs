@@ -14,7 +14,8 @@ use crate::store::outbox::DependsOn;
 use crate::store::registrations::NewRegistration;
 use crate::store::unacknowledged::PendingNotification;
 use crate::store::{
-    ClockAdvance, Durability, Entry, Principal, Record, RecordedExpiry, Refused, Store,
+    ClockAdvance, Durability, Entry, Principal, Record, RecordedExpiry, Refused, StorageSpace,
+    Store,
 };
 use crate::time::{Now, UnixTime};
 use crate::transport::Incoming;
@@ -134,9 +135,14 @@ impl Store {
         } else if was_persistent {
             Record::Removed { key: key.into(), version }
         } else if version.hlc().wall() >= self.reserved {
-            // One record reserves the versions of the next seconds.
+            // One record reserves the versions of the next seconds. While the storage has little
+            // space, also if timestamps of clients are ahead, or each could cause a record.
             let next = version.hlc().wall() + Duration::from_millis(1);
-            self.reserved = next.max(now + VERSION_RESERVATION);
+            let from = match self.storage_space {
+                StorageSpace::Enough => now,
+                _ => next,
+            };
+            self.reserved = next.max(from + VERSION_RESERVATION);
             let reserved = Hlc::new(self.reserved, 0, version.hlc().node().clone());
             Record::Issued { version: Version::new(reserved) }
         } else {
@@ -145,15 +151,28 @@ impl Store {
         self.outbox.record(key, record);
     }
 
-    fn register(&mut self, now: Now, context: &Context<'_, '_>, key: &[u8]) {
-        let registration = NewRegistration {
+    /// Returns whether a KEYNOTIFY renews a registration that has an equal record.
+    pub(super) fn is_equal_renewal(&self, context: &Context<'_, '_>, key: &[u8]) -> bool {
+        self.registrations.has_equal_record(&self.new_registration(context, key))
+    }
+
+    fn new_registration<'a>(
+        &self,
+        context: &Context<'a, '_>,
+        key: &'a [u8],
+    ) -> NewRegistration<'a> {
+        NewRegistration {
             client_id: context.sender.client_id().unwrap_or_default(),
             owner: self.keyspace.owner_of(context.sender),
             key,
             dialect: context.address.dialect,
             incarnation: context.address.incarnation,
             request: context.number,
-        };
+        }
+    }
+
+    fn register(&mut self, now: Now, context: &Context<'_, '_>, key: &[u8]) {
+        let registration = self.new_registration(context, key);
         let evictable_from = now.instant + self.config.limits.unverified_registrations_kept;
         let (registration, needs_record) = self.registrations.insert(evictable_from, &registration);
         if needs_record && self.config.records_registrations() {

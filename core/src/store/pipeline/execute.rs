@@ -26,8 +26,9 @@ impl Store {
         number: u64,
     ) -> Result<Executed, Refused> {
         let timestamps = self.verify_timestamps(now, incoming, command.kind())?;
-        let slot = self.find_unexpired(now, command.key());
+        // Before an expired value is removed: deduplication has decided with it about a record.
         let storage = self.check_storage(sender, incoming, command);
+        let slot = self.find_unexpired(now, command.key());
         let exceeded = storage.and_then(|()| self.check_quota(now, sender, slot, command)).err();
         let entry = slot.and_then(|slot| self.keyspace.get(slot));
         let state = KeyState {
@@ -40,16 +41,21 @@ impl Store {
         };
         let decision = decide(state, command, timestamps.fencing_token)?;
         let Decision { change, reply, version } = decision;
-        if matches!(change, Change::Remove | Change::Unregister) {
-            // They add nothing to the store, only records.
-            storage.map_err(Rejected::Quota)?;
-        }
         let outcome = RequestOutcome::of_reply(&reply);
         let payload = reply.to_bytes(address.dialect);
         let stored = || entry.map(|entry| self.keyspace.version_of(entry).hlc().clone());
         let version = if version == ReplyVersion::Stored { stored() } else { None };
         let mut executed = Executed::new(Response { payload, version }, outcome);
         let context = apply::Context { sender, incoming, address, timestamps, number };
+        // These changes add nothing to the store, but need a record.
+        let is_record_only = match change {
+            Change::Remove | Change::Unregister => true,
+            Change::Register => !self.is_equal_renewal(&context, command.key()),
+            Change::None | Change::Put => false,
+        };
+        if is_record_only {
+            storage.map_err(Rejected::Quota)?;
+        }
         if let Some(put) = self.apply(now, &context, slot, command, change)? {
             executed.response.version = Some(put.version);
             executed.clock_advance = put.clock_advance;

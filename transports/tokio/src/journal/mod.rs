@@ -72,7 +72,7 @@ pub trait Journal: Send + 'static {
     /// block for long. `None` by default.
     ///
     /// Below the [reserve](crate::service::ServiceBuilder::storage_reserve), the service refuses
-    /// durable writes with the quota error, and begins a snapshot only if it fits. It counts the
+    /// durable writes with the quota error. It begins a snapshot only if it fits. It counts the
     /// bytes of a record twice, because an engine may need space in a log and in a database. Return 0
     /// if the storage cannot hold one [commit](Commit) of 8 MiB, so that none fails.
     fn free_bytes(&self) -> Option<u64> {
@@ -92,7 +92,7 @@ pub trait Journal: Send + 'static {
 /// Records that become durable together.
 ///
 /// With the default [`record_bytes_max`](statestore_proto::limits::StoreLimits::record_bytes_max),
-/// the records take 4 MiB and those of one more request, and a part of a snapshot 1 MiB.
+/// the records take at most 4 MiB, or are those of one request, and a part of a snapshot 1 MiB.
 #[derive(Debug, Default)]
 pub struct Commit {
     /// New records of the store, in order. Empty if the commit contains only a part of a snapshot, if

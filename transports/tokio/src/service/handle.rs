@@ -122,10 +122,12 @@ impl ServiceBuilder {
     ///
     /// While it has less, the space is
     /// [low](statestore_proto::store::StorageSpace::Low): a SET of a durable key and a durable
-    /// KEYNOTIFY get the quota error. Below half of it the space is
-    /// [exhausted](statestore_proto::store::StorageSpace::Exhausted): each request with a durable
-    /// effect gets this error. The store continues to serve all other requests. It has no effect
-    /// with a journal that does not know its [free bytes](Journal::free_bytes).
+    /// KEYNOTIFY get the quota error, and so do requests with long texts. Below half of the reserve
+    /// the space is [exhausted](statestore_proto::store::StorageSpace::Exhausted): each request with
+    /// a durable effect gets this error. The store continues to serve all other requests.
+    ///
+    /// The reserve has no effect with a journal that does not know its
+    /// [free bytes](Journal::free_bytes).
     pub const fn storage_reserve(mut self, bytes: u64) -> Self {
         self.storage_reserve = bytes;
         self

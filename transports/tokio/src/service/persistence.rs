@@ -134,7 +134,7 @@ impl Persistence {
             self.snapshot = next;
             SnapshotPart { records, is_first, is_last: self.snapshot.is_none() }
         });
-        let frees_space = self.is_low() && !self.is_ending && can_free_space;
+        let frees_space = self.refuses_writes() && !self.is_ending && can_free_space;
         if batch.is_none() && snapshot.is_none() && !frees_space {
             return;
         }
@@ -158,27 +158,29 @@ impl Persistence {
         self.update_space(store);
     }
 
-    const fn is_low(&self) -> bool {
+    const fn refuses_writes(&self) -> bool {
         !matches!(self.space, StorageSpace::Enough)
     }
 
-    /// Returns whether a snapshot fits, with the log of the requests that are handled during it. The
-    /// reserve must stay free, unless the storage has little space already.
+    /// Returns whether a snapshot fits, with the records of requests that are handled during it. The
+    /// space to remove everything must stay free, and the reserve, unless the storage has little
+    /// space already.
     fn fits_snapshot(&self, store: &CapturedStore, free: u64) -> bool {
         let bytes = to_u64(store.store().snapshot_bytes());
-        let log = bytes / PART_PER_RECORD_BYTE as u64;
+        let records = bytes / PART_PER_RECORD_BYTE as u64;
         let left = match self.space {
             StorageSpace::Enough => self.reserve.max(SNAPSHOT_RESERVE),
             _ => SNAPSHOT_RESERVE,
         };
-        free >= bytes.saturating_add(log).saturating_add(left)
+        let removal = to_u64(store.store().removal_bytes());
+        free >= [records, removal, left].into_iter().fold(bytes, u64::saturating_add)
     }
 
     /// Returns whether a snapshot is due because the storage has little space. It may free that of
     /// deleted keys, for example.
     fn is_space_snapshot_due(&self) -> bool {
         let is_due = |last: Instant| last.elapsed() >= SPACE_SNAPSHOT_INTERVAL;
-        self.is_low() && self.has_changed && self.last_snapshot.is_none_or(is_due)
+        self.refuses_writes() && self.has_changed && self.last_snapshot.is_none_or(is_due)
     }
 
     /// Sets and logs how much space the store has: little below the reserve, and none below a half
@@ -194,7 +196,7 @@ impl Persistence {
             let limit = if was_reached { limit } else { limit / 8 * 9 };
             left.is_some_and(|left| left >= limit)
         };
-        let space = if reaches(self.reserve, !self.is_low()) {
+        let space = if reaches(self.reserve, !self.refuses_writes()) {
             StorageSpace::Enough
         } else if reaches(self.reserve / 2, self.space != StorageSpace::Exhausted) {
             StorageSpace::Low
