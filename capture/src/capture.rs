@@ -138,7 +138,7 @@ impl Capture {
         }
     }
 
-    /// Captures a batch with its number of records, which a replay polls again.
+    /// Captures a batch and its number of records; a replay polls as many.
     pub(crate) fn batch(&mut self, batch: &Batch) {
         let redaction = self.redaction.as_ref();
         let text = outputs::batch_text(batch, redaction, redaction.is_some());

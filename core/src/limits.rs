@@ -20,9 +20,11 @@ pub const CLOCK_ADVANCE_REPORTED: Duration = Duration::from_secs(5);
 /// The versions that one record reserves, as a lead over the wall clock, for a store that does not
 /// record every write.
 ///
-/// Writes that are not recorded cost at most one record in this time. After a crash the
-/// store continues from there, so its versions are ahead by as much until the wall clock has caught
-/// up (our choice).
+/// Writes that are not recorded cost at most one record in this time, unless timestamps of clients
+/// are further ahead of the wall clock: then one for each millisecond of versions, or with little
+/// space in the storage for each ten seconds of them. After a crash the store continues from the
+/// reservation, so its versions are ahead by as much until the wall clock has caught up (our
+/// choice).
 pub const VERSION_RESERVATION: Duration = Duration::from_secs(10);
 
 /// The number of counts that a `__ts` or `__ft` may be past the last version that a store issued,

@@ -376,9 +376,9 @@ impl Store {
         self.outbox.pop()
     }
 
-    /// Takes the oldest records: up to [`record_bytes_max`](crate::limits::StoreLimits), and at least
-    /// those of one request. Returns `None` without records and without packets that wait for a
-    /// batch. With [linearizable reads](StoreConfig::linearizable_reads) a batch may be empty.
+    /// Takes the oldest records: up to [`record_bytes_max`](crate::limits::StoreLimits), and at
+    /// least those of one request. Returns `None` without records and without packets that wait for
+    /// a batch. With [linearizable reads](StoreConfig::linearizable_reads) a batch may be empty.
     #[must_use]
     pub fn poll_records(&mut self) -> Option<Batch> {
         self.poll_records_within(usize::MAX)
@@ -387,8 +387,8 @@ impl Store {
     /// Like [`poll_records`](Self::poll_records), with at most `count` records, for an engine whose
     /// transactions have such a limit.
     ///
-    /// The records of one request stay together and may exceed `count`: one request has up to five
-    /// records, and one more for each registration that it ends.
+    /// The records of one request stay together and may exceed `count`, by at most two. Records of
+    /// registrations that a request ends or evicts may be in earlier batches.
     #[must_use]
     pub fn poll_records_within(&mut self, count: usize) -> Option<Batch> {
         self.outbox.take_records(count, self.config.limits.record_bytes_max)

@@ -44,6 +44,8 @@ pub(super) struct Outbox {
     /// Records that were not handed out yet, each with its unit number.
     records: VecDeque<(u64, Record)>,
     record_bytes: usize,
+    /// The unit of the last record that reserves versions.
+    reservation: u64,
     reads_are_linearizable: bool,
     /// True if a packet waits for the next unit, which may be empty.
     is_barrier_wanted: bool,
@@ -99,6 +101,7 @@ impl Outbox {
             held_count: 0,
             records: VecDeque::new(),
             record_bytes: 0,
+            reservation: 0,
             reads_are_linearizable,
             is_barrier_wanted: false,
             bytes: 0,
@@ -114,8 +117,8 @@ impl Outbox {
         (self.ready.len() + self.held_count).max(self.records.len())
     }
 
-    /// Bytes of payloads, topics, keys and values in queued packets, and of the records that were not
-    /// handed out. A response with a record counts twice.
+    /// Bytes of payloads, topics, keys and values in queued packets, and of the records that were
+    /// not handed out. A response with a record counts twice.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes + self.fan_outs.queued_bytes() + self.record_bytes
     }
@@ -228,6 +231,22 @@ impl Outbox {
         self.records.push_back((unit, record));
     }
 
+    /// Adds a record that reserves versions, for a write of this key that has no record.
+    pub(super) fn record_reservation(&mut self, key: &[u8], record: Record) {
+        self.reservation = self.units + 1;
+        self.record(key, record);
+    }
+
+    /// Has packets about this key wait until the last reservation of versions is persisted: a write
+    /// without a record got one of these versions.
+    pub(super) fn wait_for_reservation(&mut self, key: &[u8]) {
+        // A later unit than that of the reservation, because the units of keys are in order.
+        let last = self.unpersisted.last().filter(|_| self.reservation > self.persisted);
+        if let Some(unit) = last {
+            self.unpersisted.insert(unit, key);
+        }
+    }
+
     /// Closes the current unit, unless it is empty.
     pub(super) fn close_unit(&mut self) {
         let has_records = self.records.back().is_some_and(|(unit, _)| *unit > self.units);
@@ -236,8 +255,8 @@ impl Outbox {
         }
     }
 
-    /// Takes the oldest units with at most `count` records and at most this many bytes together, and
-    /// at least one unit, which may be empty.
+    /// Takes whole units, the oldest first, within both limits; the first one even if it exceeds
+    /// them. That one may be empty.
     pub(super) fn take_records(&mut self, count: usize, bytes_max: usize) -> Option<Batch> {
         self.close_unit();
         let mut records = Vec::new();

@@ -12,33 +12,55 @@ pub enum StorageSpace {
     /// Enough: all requests are executed.
     #[default]
     Enough,
-    /// Little. A SET that would need a record with its value, a KEYNOTIFY that would need one, and a
-    /// request whose response would need a record with more than 1 KiB of client id, response topic
-    /// and correlation data, get the quota error. So a DEL is executed: it needs only a small record,
-    /// and frees space later.
+    /// Little. These requests get the quota error: a SET whose value needs a record, a KEYNOTIFY that
+    /// needs one, and a request whose response needs a record with more than 1 KiB of client id,
+    /// response topic and correlation data. A DEL is executed, and frees space later.
     Low,
-    /// Too little for requests: each request whose effect would need a record gets the quota error.
-    /// Keys still expire, which needs the [space to remove everything](Store::removal_bytes). A
-    /// volatile SET may record a reservation of versions, at most every ten seconds.
+    /// Too little for requests: each request whose effect needs a record gets the quota error. Keys
+    /// still expire, which needs the [space to remove everything](Store::removal_bytes). A SET
+    /// without a record may record a reservation of versions: for ten seconds of versions each.
     Exhausted,
 }
 
-/// Bytes of a record besides the keys, values and texts in it, and besides the node id of the store.
-const RECORD_BYTES: usize = 48;
+/// Maximum bytes of a record in addition to the keys, values, texts and node ids in it.
+const RECORD_OVERHEAD: usize = 80;
+
+/// Maximum bytes of the record of a removal in addition to the key, client id and node id in it.
+const REMOVAL_OVERHEAD: usize = 32;
 
 /// Maximum bytes of the texts in the record of a response while the storage has little space.
-const RESPONSE_BYTES_MAX: usize = 1 << 10;
+const LOW_RESPONSE_BYTES_MAX: usize = 1 << 10;
 
 impl Store {
-    /// Sets how much space the storage has. Measure it before each request, and count
-    /// [`record_bytes`](Self::record_bytes) as used.
+    /// Sets how much space the storage has. Measure it before each request.
+    ///
+    /// ```
+    /// use statestore_proto::store::{Durability, StorageSpace, Store, StoreConfig};
+    ///
+    /// /// `free` are the bytes of the storage that are free without the commit in progress, and
+    /// /// `commit` are the bytes of that one: `Batch::bytes`, or 0.
+    /// fn update_space(store: &mut Store, free: usize, commit: usize, reserve: usize) {
+    ///     // This engine writes each record to a log and to a database.
+    ///     let unwritten = 2 * (store.waiting_record_bytes() + commit);
+    ///     let available = free.checked_sub(unwritten + store.removal_bytes());
+    ///     store.set_storage_space(match available {
+    ///         Some(bytes) if bytes >= reserve => StorageSpace::Enough,
+    ///         Some(bytes) if bytes >= reserve / 2 => StorageSpace::Low,
+    ///         _ => StorageSpace::Exhausted,
+    ///     });
+    /// }
+    ///
+    /// let mut store = Store::new(StoreConfig::new(7).durability(Durability::All));
+    /// update_space(&mut store, 100 << 20, 0, 64 << 20);
+    /// # assert_eq!((store.waiting_record_bytes(), store.removal_bytes()), (0, 0));
+    /// ```
     pub const fn set_storage_space(&mut self, space: StorageSpace) {
         self.storage_space = space;
     }
 
     /// Bytes of the records that [`poll_records`](Self::poll_records) has not returned yet.
     #[must_use]
-    pub const fn record_bytes(&self) -> usize {
+    pub const fn waiting_record_bytes(&self) -> usize {
         self.outbox.record_bytes()
     }
 
@@ -49,33 +71,48 @@ impl Store {
     pub fn removal_bytes(&self) -> usize {
         let keys = match self.config.durability {
             Durability::None => KeyTotals::default(),
-            _ => self.snapshot_keys(),
+            _ => self.recorded_keys(),
         };
-        let (registrations, bytes) = self.durable_registrations();
-        let records = keys.count.saturating_add(registrations);
-        sum([keys.key_bytes, bytes, records.saturating_mul(self.record_overhead())])
+        let (registrations, bytes) = self.recorded_registrations();
+        let count = keys.count.saturating_add(registrations);
+        let overhead = REMOVAL_OVERHEAD + self.config.node_id.as_str().len();
+        sum([keys.removal_bytes, bytes, count.saturating_mul(overhead)])
     }
 
-    /// Maximum bytes of the records of a [snapshot](Self::snapshot).
+    /// Maximum bytes of the records of a [snapshot](Self::snapshot). For one in progress, see
+    /// [`SnapshotPosition::bytes_left`](super::SnapshotPosition::bytes_left).
+    ///
+    /// ```
+    /// use statestore_proto::store::{Durability, Store, StoreConfig};
+    ///
+    /// /// The records of requests that are handled during the snapshot need space too.
+    /// fn can_begin(store: &Store, free: usize, during: usize) -> bool {
+    ///     free >= store.snapshot_bytes() + store.removal_bytes() + during
+    /// }
+    ///
+    /// let store = Store::new(StoreConfig::new(7).durability(Durability::All));
+    /// assert!(can_begin(&store, 1 << 20, 0) && !can_begin(&store, 0, 0));
+    /// ```
     #[must_use]
     pub fn snapshot_bytes(&self) -> usize {
-        let keys = self.snapshot_keys();
-        let (registrations, registration_bytes) = self.durable_registrations();
+        let keys = self.recorded_keys();
+        let (registrations, registration_bytes) = self.recorded_registrations();
         let (responses, response_bytes) = match self.config.is_durable() {
             true => (self.dedup.len(), self.dedup.bytes()),
             false => (0, 0),
         };
         let records = sum([keys.count, registrations, responses, 1]);
         let overhead = records.saturating_mul(self.record_overhead());
-        sum([keys.record_bytes, registration_bytes, response_bytes, overhead])
+        sum([keys.put_bytes, registration_bytes, response_bytes, overhead])
     }
 
-    fn record_overhead(&self) -> usize {
-        RECORD_BYTES + self.config.node_id.as_str().len()
+    /// Maximum bytes of a record in addition to the keys, values and texts in it.
+    pub(super) fn record_overhead(&self) -> usize {
+        RECORD_OVERHEAD + self.config.node_id.as_str().len()
     }
 
-    /// The keys in a snapshot.
-    const fn snapshot_keys(&self) -> KeyTotals {
+    /// The keys with a record, which are those of a snapshot.
+    const fn recorded_keys(&self) -> KeyTotals {
         match self.config.durability {
             Durability::Requested => self.keyspace.persistent_keys(),
             Durability::None | Durability::All => self.keyspace.all_keys(),
@@ -83,7 +120,7 @@ impl Store {
     }
 
     /// The number of registrations with a record, and their bytes.
-    fn durable_registrations(&self) -> (usize, usize) {
+    fn recorded_registrations(&self) -> (usize, usize) {
         match self.config.records_registrations() {
             true => (self.registrations.len(), self.registrations.bytes()),
             false => (0, 0),
@@ -115,7 +152,7 @@ impl Store {
             false => 0,
         };
         let max = match self.storage_space {
-            StorageSpace::Low => RESPONSE_BYTES_MAX,
+            StorageSpace::Low if added == 0 => LOW_RESPONSE_BYTES_MAX,
             _ => 0,
         };
         if added == 0 && response <= max {
@@ -129,22 +166,24 @@ impl Store {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct KeyTotals {
     pub(super) count: usize,
-    pub(super) key_bytes: usize,
-    /// Bytes of keys, values and node ids, as in [`Record::len`](super::Record).
-    pub(super) record_bytes: usize,
+    /// Bytes of keys, and of node ids of versions.
+    pub(super) removal_bytes: usize,
+    /// Bytes of keys, values, and node ids of versions and fences. The node id of the store does not
+    /// count.
+    pub(super) put_bytes: usize,
 }
 
 impl KeyTotals {
     pub(super) const fn add(&mut self, other: Self) {
         self.count += other.count;
-        self.key_bytes += other.key_bytes;
-        self.record_bytes += other.record_bytes;
+        self.removal_bytes += other.removal_bytes;
+        self.put_bytes += other.put_bytes;
     }
 
     pub(super) const fn subtract(&mut self, other: Self) {
         self.count -= other.count;
-        self.key_bytes -= other.key_bytes;
-        self.record_bytes -= other.record_bytes;
+        self.removal_bytes -= other.removal_bytes;
+        self.put_bytes -= other.put_bytes;
     }
 }
 

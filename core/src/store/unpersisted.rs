@@ -5,8 +5,9 @@ use hashbrown::HashTable;
 
 use super::keyed_hash::KeyedHash;
 
-/// The last unit of records for each key, until that unit is persisted. There are at most as many
-/// keys as records in the batches that are not persisted yet.
+/// The unit that packets about a key wait for, until it is persisted. There are at most as many
+/// keys as records in the batches that are not persisted yet, and as writes without a record while
+/// a reservation of versions is persisted. Each of these has a queued response.
 ///
 /// Keys are identified by their hash. Outputs about two keys with the same hash only wait for each
 /// other.

@@ -32,7 +32,7 @@ pub(crate) struct Checkpointer {
     space: Arc<FreeSpace>,
     /// Limit of the log in bytes. Before a commit that would exceed it, the writer copies the log.
     limit: i64,
-    /// [Bytes](uncopied) of the log after the last commit.
+    /// Bytes of the log [before its reuse](bytes_before_reuse), after the last commit.
     log_bytes: i64,
 }
 
@@ -59,7 +59,7 @@ impl Checkpointer {
             .name("statestore-checkpoint".to_owned())
             .spawn(move || run(&db, &thread_shared, &woken))
             .map_err(|error| OpenError::from_io(path, error))?;
-        let log_bytes = uncopied(log);
+        let log_bytes = bytes_before_reuse(log);
         Ok(Self { shared, wake: Some(wake), thread: Some(thread), space, limit, log_bytes })
     }
 
@@ -97,7 +97,7 @@ impl Checkpointer {
             return Err(error);
         }
         let (bytes, copied) = checkpoint(db, CheckpointMode::NOOP)?;
-        self.log_bytes = uncopied((bytes, copied));
+        self.log_bytes = bytes_before_reuse((bytes, copied));
         if bytes < self.limit / 4 || copied >= bytes {
             return Ok(());
         }
@@ -143,9 +143,9 @@ fn copy_most(db: &Connection, shared: &Shared) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Returns the bytes of a log; 0 if all of it was copied, since the next commit then overwrites the
-/// log from its beginning.
-const fn uncopied((bytes, copied): (i64, i64)) -> i64 {
+/// Returns the bytes of a log before the next commit; 0 if all of it was copied, since that commit
+/// then overwrites the log from its beginning.
+const fn bytes_before_reuse((bytes, copied): (i64, i64)) -> i64 {
     if copied < bytes { bytes } else { 0 }
 }
 

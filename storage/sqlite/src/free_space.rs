@@ -14,8 +14,8 @@ use crate::log_size;
 /// How long a measurement is valid without a commit.
 const MEASURED_FOR: Duration = Duration::from_millis(500);
 
-/// Bytes of the longest [commit](statestore_tokio::service::Commit) of a service: 4 MiB of records, or
-/// those of one request with up to 7 MiB, and 1 MiB of a snapshot.
+/// Bytes of the longest [commit](statestore_tokio::service::Commit) of a service whose values have at
+/// most 3 MiB: 4 MiB of records and, in a snapshot, 1 MiB and the value that exceeds it.
 const COMMIT_BYTES: i64 = 8 << 20;
 
 /// Bytes of a commit that only removes rows; a generous estimate of the pages that it changes.
@@ -61,14 +61,14 @@ impl Disk {
         self.free_after_copy(database).map_or(0, |free| free.saturating_add(self.log))
     }
 
-    /// Returns whether the log can hold a commit of this many bytes.
-    fn can_log(self, database: DatabaseBytes, bytes: i64) -> bool {
+    fn log_can_hold(self, database: DatabaseBytes, bytes: i64) -> bool {
         self.log_capacity(database) >= log_size::commit_bytes_max(bytes).unsigned_abs()
     }
 
     /// Returns how many bytes can still be written; 0 if the log cannot hold the longest commit.
     fn free_bytes(self, database: DatabaseBytes) -> u64 {
-        let free = self.free_after_copy(database).filter(|_| self.can_log(database, COMMIT_BYTES));
+        let free =
+            self.free_after_copy(database).filter(|_| self.log_can_hold(database, COMMIT_BYTES));
         free.map_or(0, |free| free.saturating_add(database.reusable))
     }
 }
@@ -122,7 +122,7 @@ impl FreeSpace {
 
     /// Returns whether the log can hold a commit that removes rows.
     pub(crate) fn can_remove_rows(&self) -> bool {
-        self.disk().is_none_or(|disk| disk.can_log(self.database(), CLEANUP_BYTES))
+        self.disk().is_none_or(|disk| disk.log_can_hold(self.database(), CLEANUP_BYTES))
     }
 
     /// Measures the bytes to which the log can grow; `None` if that cannot be measured.

@@ -201,6 +201,22 @@ fn durability_requested_records_only_writes_that_request_persistence() {
     assert_eq!(records(&mut rig).1.len(), 2);
 }
 
+#[test]
+fn write_without_a_record_waits_for_the_reservation_of_its_version() {
+    let mut rig = durable(Durability::Requested);
+    assert_eq!(leaves(&mut rig, &set("a", "v"), false), 0);
+    assert_eq!(leaves(&mut rig, &set("b", "v"), false), 0, "before the record is handed out");
+    let (id, written) = records(&mut rig);
+    assert!(matches!(&written[..], [Record::Issued { .. }]));
+    assert_eq!(leaves(&mut rig, &set("c", "v"), false), 0, "while the record is persisted");
+    assert_eq!(leaves(&mut rig, &get("d"), false), 1, "a response about another key does not wait");
+    rig.store.handle_persisted(id);
+    // Three responses and four acknowledgements.
+    assert_eq!(Sent::drain(&mut rig.store).len(), 7);
+    assert_eq!(leaves(&mut rig, &set("c", "w"), false), 2);
+    assert_eq!(rig.store.poll_records(), None);
+}
+
 fn restored(records: &[Record], millis: u64) -> Rig {
     let mut rig = durable(Durability::All);
     rig.millis = millis;
@@ -487,21 +503,34 @@ proptest! {
     #[test]
     fn records_need_no_more_bytes_than_the_store_reports(
         durability in select(vec![Durability::None, Durability::Requested, Durability::All]),
-        steps in vec((0..5_u8, 1..6_usize, 0..4_usize, any::<bool>()), 0..100),
+        steps in vec((0..6_u8, 1..6_usize, 0..4_usize, any::<bool>()), 0..100),
     ) {
         let config = StoreConfig::new(7).durability(durability).durable_registrations(true);
         let mut rig = Rig::with(config);
+        let long_node = "n".repeat(256);
+        // Versions of another node, and with as many digits as possible.
+        for key in ["k", "kk", "another"] {
+            let version = format!("{EPOCH}:{}:{long_node}", u64::MAX >> 1);
+            rig.store.restore(rig.now(), &Record::Put {
+                key: key.as_bytes().into(),
+                value: Box::default(),
+                version: Version::new(version.parse().unwrap()),
+                fencing_token: None,
+                expires: None,
+                persist: true,
+            });
+        }
         for (kind, key_len, value_len, persist) in steps {
             let (key, value) = ("k".repeat(key_len), "v".repeat(value_len));
             let mut request = rig.request("c", &match kind {
                 0 => del(&key),
                 1 => watch(&key),
-                2 => set_if(&key, &value, Condition::Always, 50),
+                2 | 3 => set_if(&key, &value, Condition::Always, 50),
                 _ => set(&key, &value),
             });
             request.persist = persist;
-            if kind == 3 {
-                request.token = Some(format!("{:015}:00000:{}", EPOCH, "n".repeat(256)));
+            if matches!(kind, 3 | 4) {
+                request.token = Some(format!("{EPOCH:015}:00000:{long_node}"));
             }
             rig.send(&request);
             rig.millis += 10;
@@ -512,21 +541,23 @@ proptest! {
             let bytes = encode_records(&snapshot).len();
             prop_assert!(bytes <= rig.store.snapshot_bytes() + 64, "snapshot of {bytes} bytes");
 
-            // The node id of the store has ten bytes.
-            const OVERHEAD: usize = 48 + 10;
-            let mut removed = 0;
-            for record in &snapshot {
-                match record {
-                    Record::Put { key, .. } if durability != Durability::None => {
-                        removed += key.len() + OVERHEAD;
-                    }
-                    Record::Registered { client_id, key, .. } => {
-                        removed += client_id.len() + key.len() + OVERHEAD;
-                    }
-                    _ => {}
+            let removals = snapshot.into_iter().filter_map(|record| match record {
+                Record::Put { key, version, .. } if durability != Durability::None => {
+                    Some(Record::Removed { key, version })
                 }
-            }
-            prop_assert_eq!(rig.store.removal_bytes(), removed);
+                Record::Registered { client_id, key, .. } => {
+                    Some(Record::Unregistered { client_id, key })
+                }
+                _ => None,
+            });
+            let removals: Vec<Record> = removals.collect();
+            // One by one, since records in one batch share node ids. A batch has nine bytes more.
+            let bytes: usize =
+                removals.iter().map(|record| encode_records([record]).len() - 9).sum();
+            let reserved = rig.store.removal_bytes();
+            prop_assert!(bytes <= reserved, "removals of {bytes} bytes, {reserved} reserved");
+            let most = bytes + removals.len() * 50;
+            prop_assert!(reserved <= most, "{reserved} bytes reserved for {bytes}");
         }
     }
 }
@@ -550,5 +581,5 @@ fn registrations_of_a_client_that_is_gone_end_in_batches_within_the_limit() {
         ended.push(batch.records.len());
     }
     assert_eq!(ended, [3, 3, 3, 3, 3, 3, 2]);
-    assert_eq!(rig.store.record_bytes(), 0);
+    assert_eq!(rig.store.waiting_record_bytes(), 0);
 }

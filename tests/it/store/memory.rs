@@ -128,7 +128,7 @@ fn batch_has_at_most_record_bytes_max_or_the_records_of_one_request() {
     let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
     let drain = |rig: &mut Rig| {
         let batches: Vec<_> = std::iter::from_fn(|| rig.store.poll_records()).collect();
-        assert_eq!(rig.store.record_bytes(), 0);
+        assert_eq!(rig.store.waiting_record_bytes(), 0);
         batches.iter().for_each(|batch| rig.store.handle_persisted(batch.id));
         Vec::from_iter(batches.iter().map(|batch| batch.bytes))
     };

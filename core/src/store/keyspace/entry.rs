@@ -125,8 +125,11 @@ impl Entry {
         let version = rare
             .and_then(|rare| rare.version.as_ref())
             .map_or(0, |version| node_len(version.hlc()));
-        let record_bytes = self.len() + fence + version;
-        KeyTotals { count: 1, key_bytes: self.key().len(), record_bytes }
+        KeyTotals {
+            count: 1,
+            removal_bytes: self.key().len() + version,
+            put_bytes: self.len() + fence + version,
+        }
     }
 
     /// Replaces the value, in place if the new one is as long as the old one. The caller sets the

@@ -168,7 +168,7 @@ impl BatchId {
 pub(in crate::store) const ORDER_MAX: u64 = u64::MAX >> 1;
 
 /// Records of consecutive requests, in order, to be persisted together. The records of one request
-/// are all in one batch.
+/// are all in one batch, except those of registrations that it ends or evicts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// The id to report once the whole batch is persisted.

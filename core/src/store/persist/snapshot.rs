@@ -15,6 +15,16 @@ use crate::time::{Now, UnixTime};
 pub struct SnapshotPosition {
     beginning: Option<Beginning>,
     at: Position,
+    bytes_left: usize,
+}
+
+impl SnapshotPosition {
+    /// Maximum bytes of the records in the parts from this position on; 0 at the beginning, where
+    /// [`Store::snapshot_bytes`] returns them.
+    #[must_use]
+    pub const fn bytes_left(&self) -> usize {
+        self.bytes_left
+    }
 }
 
 /// The state of the store when a snapshot began. Newer changes have their own records and are left
@@ -90,7 +100,7 @@ impl Store {
     }
 
     /// A part of a [snapshot](Self::snapshot), and the position of the next part; `None` after the
-    /// last one. A part ends when its records exceed `bytes`; it may be empty.
+    /// last one. A part ends with the record that exceeds `bytes`; it may be empty.
     ///
     /// The store may go on between two parts. Parts may then disagree, and what is written after
     /// the first part is in none of them. So restore all parts first, and then, in order, all
@@ -112,15 +122,29 @@ impl Store {
         from: &SnapshotPosition,
         bytes: usize,
     ) -> (Vec<Record>, Option<SnapshotPosition>) {
-        let beginning = from.beginning.clone().unwrap_or_else(|| Beginning {
+        let (beginning, bytes_left) = match &from.beginning {
+            Some(beginning) => (beginning.clone(), from.bytes_left),
+            None => (self.beginning(), self.snapshot_bytes()),
+        };
+        let mut part = Part { records: Vec::new(), bytes: 0, bytes_max: bytes };
+        let next = self.fill_part(now, &beginning, &from.at, &mut part);
+        let bytes_left = bytes_left.saturating_sub(self.bytes_of(&part.records));
+        let next = next.map(|at| SnapshotPosition { beginning: Some(beginning), at, bytes_left });
+        (part.records, next)
+    }
+
+    fn beginning(&self) -> Beginning {
+        Beginning {
             version: self.clock.last().into(),
             response: self.dedup.last_response(),
             registration: self.registrations.last_number(),
-        });
-        let mut part = Part { records: Vec::new(), bytes: 0, bytes_max: bytes };
-        let next = self.fill_part(now, &beginning, &from.at, &mut part);
-        let next = next.map(|at| SnapshotPosition { beginning: Some(beginning), at });
-        (part.records, next)
+        }
+    }
+
+    /// Maximum bytes of these records.
+    fn bytes_of(&self, records: &[Record]) -> usize {
+        let overhead = records.len().saturating_mul(self.record_overhead());
+        records.iter().map(Record::len).fold(overhead, usize::saturating_add)
     }
 
     fn fill_part(

@@ -135,18 +135,19 @@ impl Store {
         } else if was_persistent {
             Record::Removed { key: key.into(), version }
         } else if version.hlc().wall() >= self.reserved {
-            // One record reserves the versions of the next seconds. While the storage has little
-            // space, also if timestamps of clients are ahead, or each could cause a record.
+            // One record reserves ten seconds of versions. With little space they count from this
+            // version, not from the clock: otherwise each timestamp ahead of the clock could cause
+            // a record.
             let next = version.hlc().wall() + Duration::from_millis(1);
             let from = match self.storage_space {
                 StorageSpace::Enough => now,
                 _ => next,
             };
             self.reserved = next.max(from + VERSION_RESERVATION);
-            let reserved = Hlc::new(self.reserved, 0, version.hlc().node().clone());
-            Record::Issued { version: Version::new(reserved) }
+            let reserved = Version::new(Hlc::new(self.reserved, 0, version.hlc().node().clone()));
+            return self.outbox.record_reservation(key, Record::Issued { version: reserved });
         } else {
-            return;
+            return self.outbox.wait_for_reservation(key);
         };
         self.outbox.record(key, record);
     }

@@ -67,7 +67,7 @@ impl Store {
         let executed = authorized
             .and_then(|()| self.execute(now, sender, incoming, address, command, number))
             .unwrap_or_else(|refused| address.refuse(refused));
-        // If the storage has little space, the rest is for changes.
+        // With little space, only responses to changes are recorded.
         let has_effect = matches!(executed.outcome, RequestOutcome::Applied);
         let has_space = self.storage_space == StorageSpace::Enough;
         let is_recorded = is_recorded && (has_effect || has_space);

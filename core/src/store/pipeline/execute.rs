@@ -26,7 +26,7 @@ impl Store {
         number: u64,
     ) -> Result<Executed, Refused> {
         let timestamps = self.verify_timestamps(now, incoming, command.kind())?;
-        // Before an expired value is removed: deduplication has decided with it about a record.
+        // Checked before an expired value is removed, since `records_response` depends on it.
         let storage = self.check_storage(sender, incoming, command);
         let slot = self.find_unexpired(now, command.key());
         let exceeded = storage.and_then(|()| self.check_quota(now, sender, slot, command)).err();
@@ -48,12 +48,12 @@ impl Store {
         let mut executed = Executed::new(Response { payload, version }, outcome);
         let context = apply::Context { sender, incoming, address, timestamps, number };
         // These changes add nothing to the store, but need a record.
-        let is_record_only = match change {
+        let needs_only_a_record = match change {
             Change::Remove | Change::Unregister => true,
             Change::Register => !self.is_equal_renewal(&context, command.key()),
             Change::None | Change::Put => false,
         };
-        if is_record_only {
+        if needs_only_a_record {
             storage.map_err(Rejected::Quota)?;
         }
         if let Some(put) = self.apply(now, &context, slot, command, change)? {

@@ -67,14 +67,15 @@ pub trait Journal: Send + 'static {
         false
     }
 
-    /// Returns how many more bytes the storage can store, if that is known. Called while no commit is
-    /// in progress, possibly often and on a thread of the runtime, so it must be cheap and must not
-    /// block for long. `None` by default.
+    /// Returns how many more bytes the storage can store, if that is known. Called while no commit
+    /// is in progress, possibly often and on a thread of the runtime, so it must be cheap and must
+    /// not block for long. `None` by default.
     ///
     /// Below the [reserve](crate::service::ServiceBuilder::storage_reserve), the service refuses
     /// durable writes with the quota error. It begins a snapshot only if it fits. It counts the
-    /// bytes of a record twice, because an engine may need space in a log and in a database. Return 0
-    /// if the storage cannot hold one [commit](Commit) of 8 MiB, so that none fails.
+    /// bytes of a record twice, because an engine may need space in a log and in a database. Return
+    /// 0 if the storage cannot hold one [commit](Commit) of 8 MiB: then only expiries and
+    /// registrations that end cause commits.
     fn free_bytes(&self) -> Option<u64> {
         None
     }
@@ -95,8 +96,9 @@ pub trait Journal: Send + 'static {
 /// the records take at most 4 MiB, or are those of one request, and a part of a snapshot 1 MiB.
 #[derive(Debug, Default)]
 pub struct Commit {
-    /// New records of the store, in order. Empty if the commit contains only a part of a snapshot, if
-    /// a linearizable read waits for it, or if it only [frees space](Journal::can_free_space).
+    /// New records of the store, in order. Empty if the commit contains only a part of a snapshot,
+    /// if a linearizable read waits for it, or if it only
+    /// [frees space](Journal::can_free_space).
     pub records: Vec<Record>,
     /// A part of a snapshot in progress.
     pub snapshot: Option<SnapshotPart>,

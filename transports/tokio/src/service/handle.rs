@@ -117,14 +117,17 @@ impl ServiceBuilder {
     }
 
     /// Sets how many bytes the storage of the [journal](Self::journal) must have left, besides the
-    /// [space to remove everything](statestore_proto::store::Store::removal_bytes). Default: 64 MiB.
-    /// With 0, nothing is refused.
+    /// [space to remove everything](statestore_proto::store::Store::removal_bytes) and the space for
+    /// the rest of a snapshot in progress. Default: 64 MiB. With 0, nothing is refused.
     ///
     /// While it has less, the space is
     /// [low](statestore_proto::store::StorageSpace::Low): a SET of a durable key and a durable
-    /// KEYNOTIFY get the quota error, and so do requests with long texts. Below half of the reserve
-    /// the space is [exhausted](statestore_proto::store::StorageSpace::Exhausted): each request with
-    /// a durable effect gets this error. The store continues to serve all other requests.
+    /// KEYNOTIFY get the quota error. Below half of the reserve the space is
+    /// [exhausted](statestore_proto::store::StorageSpace::Exhausted): each request with a durable
+    /// effect gets this error. The store continues to serve all other requests.
+    ///
+    /// The space is compared before a request, without the bytes of that request. If values may
+    /// exceed 3 MiB, add twice the longest one to the reserve.
     ///
     /// The reserve has no effect with a journal that does not know its
     /// [free bytes](Journal::free_bytes).

@@ -22,11 +22,11 @@ const PART_BYTES_MIN: usize = 8 << 10;
 const PART_PER_RECORD_BYTE: usize = 4;
 
 /// Maximum bytes of one part. If the records in the same commit exceed [`PART_BYTES`], the part is
-/// as long as they are, so the log grows by no more than the snapshot.
+/// as long as they are: up to this limit, the log grows by no more than the snapshot.
 const PART_BYTES_MAX: usize = 1 << 20;
 
-/// Free bytes that a snapshot must leave, for the log of an engine, which may grow during it: that of
-/// `statestore-sqlite` by 16 MiB, unless commits follow each other without a pause.
+/// Free bytes that a snapshot must leave, for the log of an engine, which may grow during it: that
+/// of `statestore-sqlite` by 16 MiB, unless commits follow each other without a pause.
 const SNAPSHOT_RESERVE: u64 = 20 << 20;
 
 /// Minimum time between two snapshots that are made to free space.
@@ -37,6 +37,8 @@ pub(crate) struct Persistence {
     state: State,
     /// The position of the snapshot in progress.
     snapshot: Option<SnapshotPosition>,
+    /// Maximum bytes of its parts that are not committed.
+    snapshot_left: usize,
     /// Set if no further snapshot may begin, and no commit is made only to free space.
     is_ending: bool,
     /// Free bytes of the storage below which durable writes are refused.
@@ -45,10 +47,9 @@ pub(crate) struct Persistence {
     /// Free bytes of the storage, if known. They may not contain the latest commit yet.
     free: Option<u64>,
     /// Bytes of the records of that commit.
-    in_commit: usize,
+    commit_bytes: usize,
     last_snapshot: Option<Instant>,
-    /// Set if records were committed since the last snapshot began.
-    has_changed: bool,
+    has_records_since_snapshot: bool,
 }
 
 /// A journal whose records are not loaded yet.
@@ -86,13 +87,14 @@ impl UnloadedJournal {
                 let mut persistence = Persistence {
                     space: StorageSpace::Enough,
                     free: journal.free_bytes(),
-                    in_commit: 0,
+                    commit_bytes: 0,
                     state: State::Idle(journal),
                     snapshot: None,
+                    snapshot_left: 0,
                     is_ending: false,
                     reserve,
                     last_snapshot: None,
-                    has_changed: true,
+                    has_records_since_snapshot: true,
                 };
                 persistence.update_space(store);
                 return Ok(persistence);
@@ -114,31 +116,37 @@ impl Persistence {
         let State::Idle(journal) = &self.state else { return };
         let (wants_snapshot, can_free_space) = (journal.wants_snapshot(), journal.can_free_space());
         self.free = journal.free_bytes();
-        self.in_commit = 0;
+        self.commit_bytes = 0;
+        self.snapshot_left = self.snapshot.as_ref().map_or(0, SnapshotPosition::bytes_left);
         self.update_space(store);
-        if self.snapshot.is_none() && !self.is_ending {
-            let fits = self.free.is_none_or(|free| self.fits_snapshot(store, free));
-            if fits && (wants_snapshot || self.is_space_snapshot_due()) {
-                self.snapshot = Some(SnapshotPosition::default());
-                (self.last_snapshot, self.has_changed) = (Some(Instant::now()), false);
-            }
-        }
         let batch = store.poll_records();
-        self.in_commit = batch.as_ref().map_or(0, |batch| batch.bytes);
         // A snapshot contains no change whose record is in a later commit.
-        let is_complete = store.store().record_bytes() == 0;
-        let snapshot = self.snapshot.take_if(|_| is_complete).map(|position| {
+        let has_all_records = store.store().waiting_record_bytes() == 0;
+        let begins_snapshot = self.snapshot.is_none()
+            && !self.is_ending
+            && has_all_records
+            && (wants_snapshot || self.is_space_snapshot_due())
+            && self.has_space_for_snapshot(store);
+        if begins_snapshot {
+            self.snapshot = Some(SnapshotPosition::default());
+            self.snapshot_left = store.store().snapshot_bytes();
+            self.last_snapshot = Some(Instant::now());
+        }
+        self.commit_bytes = batch.as_ref().map_or(0, |batch| batch.bytes);
+        let snapshot = self.snapshot.take_if(|_| has_all_records).map(|position| {
             let is_first = position == SnapshotPosition::default();
             let bytes = batch.as_ref().map_or(PART_BYTES, |batch| part_bytes(batch.bytes));
             let (records, next) = store.store().snapshot_part(now, &position, bytes);
             self.snapshot = next;
             SnapshotPart { records, is_first, is_last: self.snapshot.is_none() }
         });
-        let frees_space = self.refuses_writes() && !self.is_ending && can_free_space;
+        let frees_space = self.has_little_space() && !self.is_ending && can_free_space;
         if batch.is_none() && snapshot.is_none() && !frees_space {
             return;
         }
-        self.has_changed |= batch.is_some();
+        // The first part contains the effects of the records in its commit.
+        self.has_records_since_snapshot =
+            !begins_snapshot && (self.has_records_since_snapshot || batch.is_some());
         let (id, records) = match batch {
             Some(batch) => (Some(batch.id), batch.records),
             None => (None, Vec::new()),
@@ -158,47 +166,53 @@ impl Persistence {
         self.update_space(store);
     }
 
-    const fn refuses_writes(&self) -> bool {
+    const fn has_little_space(&self) -> bool {
         !matches!(self.space, StorageSpace::Enough)
     }
 
-    /// Returns whether a snapshot fits, with the records of requests that are handled during it. The
-    /// space to remove everything must stay free, and the reserve, unless the storage has little
-    /// space already.
-    fn fits_snapshot(&self, store: &CapturedStore, free: u64) -> bool {
+    /// Returns whether the storage has space for a snapshot and for the records of requests during
+    /// it. The space to remove everything must stay free, and the reserve, unless the storage has
+    /// little space already.
+    fn has_space_for_snapshot(&self, store: &CapturedStore) -> bool {
+        let Some(free) = self.free else { return true };
         let bytes = to_u64(store.store().snapshot_bytes());
         let records = bytes / PART_PER_RECORD_BYTE as u64;
-        let left = match self.space {
+        let must_stay_free = match self.space {
             StorageSpace::Enough => self.reserve.max(SNAPSHOT_RESERVE),
             _ => SNAPSHOT_RESERVE,
         };
         let removal = to_u64(store.store().removal_bytes());
-        free >= [records, removal, left].into_iter().fold(bytes, u64::saturating_add)
+        free >= [records, removal, must_stay_free].into_iter().fold(bytes, u64::saturating_add)
     }
 
     /// Returns whether a snapshot is due because the storage has little space. It may free that of
     /// deleted keys, for example.
     fn is_space_snapshot_due(&self) -> bool {
         let is_due = |last: Instant| last.elapsed() >= SPACE_SNAPSHOT_INTERVAL;
-        self.refuses_writes() && self.has_changed && self.last_snapshot.is_none_or(is_due)
+        let is_needed = self.has_little_space() && self.has_records_since_snapshot;
+        is_needed && self.last_snapshot.is_none_or(is_due)
     }
 
-    /// Sets and logs how much space the store has: little below the reserve, and none below a half
-    /// of it. The space to remove everything is needed in addition. More space counts again from
-    /// 9/8 of each limit on, so that refusals do not alternate with writes.
+    /// Sets and logs how much space the store has: little below the reserve, exhausted below half of
+    /// it. The unwritten bytes, those of the snapshot in progress, and the space to remove everything
+    /// do not count as free. To return to a level, 9/8 of its threshold must be free, so that
+    /// refusals do not alternate with writes.
     fn update_space(&mut self, store: &mut CapturedStore) {
         let Some(free) = self.free.filter(|_| self.reserve > 0) else { return };
-        let unwritten = to_u64(self.in_commit.saturating_add(store.store().record_bytes()));
+        let waiting = store.store().waiting_record_bytes();
         // A record needs space in a log and in a database.
-        let free = free.saturating_sub(unwritten.saturating_mul(2));
-        let left = free.checked_sub(to_u64(store.store().removal_bytes()));
-        let reaches = |limit: u64, was_reached: bool| {
-            let limit = if was_reached { limit } else { limit / 8 * 9 };
-            left.is_some_and(|left| left >= limit)
+        let unwritten = to_u64(self.commit_bytes.saturating_add(waiting)).saturating_mul(2);
+        let snapshot = to_u64(self.snapshot_left);
+        let removal = to_u64(store.store().removal_bytes());
+        let needed = [snapshot, removal].into_iter().fold(unwritten, u64::saturating_add);
+        let available = free.checked_sub(needed);
+        let is_above = |threshold: u64, was_above: bool| {
+            let more = if was_above { 0 } else { threshold / 8 };
+            available.is_some_and(|bytes| bytes >= threshold.saturating_add(more))
         };
-        let space = if reaches(self.reserve, !self.refuses_writes()) {
+        let space = if is_above(self.reserve, !self.has_little_space()) {
             StorageSpace::Enough
-        } else if reaches(self.reserve / 2, self.space != StorageSpace::Exhausted) {
+        } else if is_above(self.reserve / 2, self.space != StorageSpace::Exhausted) {
             StorageSpace::Low
         } else {
             StorageSpace::Exhausted
@@ -210,14 +224,18 @@ impl Persistence {
         store.set_storage_space(space);
         let reserve = self.reserve;
         match space {
-            StorageSpace::Enough => info!(free, reserve, "the disk has enough free bytes again"),
+            StorageSpace::Enough => {
+                info!(free, needed, reserve, "the disk has enough free bytes again");
+            }
             StorageSpace::Low => warn!(
                 free,
+                needed,
                 reserve,
                 "the disk has too few free bytes: durable writes get the quota error until it has more"
             ),
             _ => warn!(
                 free,
+                needed,
                 reserve,
                 "the disk is nearly full: durable writes and deletions get the quota error until it has \
                  more free bytes"

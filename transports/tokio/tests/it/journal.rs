@@ -8,7 +8,9 @@ use statestore_loopback::Hub;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::store::{Durability, Record, decode_records, encode_records};
 use statestore_tokio::service::{Commit, Journal, SnapshotPart, StoreConfig};
-use statestore_tokio::{Error, JournalError, Refusal, ServiceError, Status, StoreService};
+use statestore_tokio::{
+    Error, JournalError, Refusal, ServiceError, StateStore, Status, StoreService,
+};
 use tokio::sync::Semaphore;
 
 use super::client;
@@ -33,6 +35,7 @@ struct State {
     log: Vec<Vec<u8>>,
     parts: Vec<Vec<u8>>,
     making: Option<(usize, Vec<Vec<u8>>)>,
+    snapshots: usize,
     free: Option<u64>,
     /// Bytes that the next commits make free, one item for each.
     to_free: Vec<u64>,
@@ -104,6 +107,7 @@ impl Journal for OnDisk {
                 state.parts = parts;
                 state.log.drain(..before);
                 state.since_snapshot = 0;
+                state.snapshots += 1;
             }
             Ok(())
         })
@@ -127,12 +131,45 @@ fn all() -> StoreConfig {
     StoreConfig::new(7).durability(Durability::All)
 }
 
-#[tokio::test(start_paused = true)]
-async fn response_waits_until_its_record_is_durable() {
+/// A running store on a disk, with a client.
+struct Started {
+    disk: Disk,
+    store: StateStore,
+    _hub: Hub,
+    _service: StoreService,
+}
+
+/// Starts a store with this configuration, on a disk in this state.
+async fn started(config: StoreConfig, prepare: impl FnOnce(&mut State)) -> Started {
     let (hub, disk) = (Hub::new(), Disk::new());
-    let service = disk.service(&hub, all());
+    disk.with(prepare);
+    let service = disk.service(&hub, config);
     service.wait_connected().await.expect("the store connects");
     let store = client(hub.link("c")).await;
+    Started { disk, store, _hub: hub, _service: service }
+}
+
+impl Started {
+    /// Sends SETs during a commit that is held, then ends the commit. Returns how many are refused.
+    async fn burst(&self, count: usize, value: &[u8]) -> usize {
+        let sets: Vec<_> = (0..count)
+            .map(|at| tokio::spawn(self.store.set(format!("k{at}"), value.to_vec()).into_future()))
+            .collect();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        self.disk.with(|state| state.holds = false);
+        self.disk.0.commits.add_permits(1);
+        let mut refused = 0;
+        for set in sets {
+            refused += usize::from(set.await.expect("no panic").is_err());
+        }
+        refused
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn response_waits_until_its_record_is_durable() {
+    let running = started(all(), |_| ()).await;
+    let Started { disk, store, .. } = &running;
     disk.with(|state| state.holds = true);
     let mut set = std::pin::pin!(async { store.set("k", "v").await });
     let soon = Duration::from_millis(100);
@@ -145,11 +182,8 @@ async fn response_waits_until_its_record_is_durable() {
 
 #[tokio::test(start_paused = true)]
 async fn durable_writes_are_refused_while_the_disk_is_almost_full() {
-    let (hub, disk) = (Hub::new(), Disk::new());
-    disk.with(|state| state.free = Some(65 << 20));
-    let service = disk.service(&hub, StoreConfig::new(7));
-    service.wait_connected().await.expect("the store connects");
-    let store = client(hub.link("c")).await;
+    let running = started(StoreConfig::new(7), |state| state.free = Some(65 << 20)).await;
+    let Started { disk, store, .. } = &running;
     store.set("kept", "v").persist().await.expect("set");
     store.set("gone", "v").persist().await.expect("set");
     for free in [(64 << 20) - 1, 0] {
@@ -170,22 +204,8 @@ async fn durable_writes_are_refused_while_the_disk_is_almost_full() {
 /// The disk is measured between commits, and a burst comes during one.
 #[tokio::test(start_paused = true)]
 async fn burst_of_durable_writes_is_refused_before_the_disk_is_full() {
-    let (hub, disk) = (Hub::new(), Disk::new());
-    disk.with(|state| (state.free, state.holds) = (Some(68 << 20), true));
-    let service = disk.service(&hub, all());
-    service.wait_connected().await.expect("the store connects");
-    let store = client(hub.link("c")).await;
-    let value = vec![b'v'; 256 << 10];
-    let sets: Vec<_> = (0..20)
-        .map(|at| tokio::spawn(store.set(format!("k{at}"), value.clone()).into_future()))
-        .collect();
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    disk.with(|state| state.holds = false);
-    disk.0.commits.add_permits(1);
-    let mut refused = 0;
-    for set in sets {
-        refused += usize::from(set.await.expect("no panic").is_err());
-    }
+    let running = started(all(), |state| (state.free, state.holds) = (Some(68 << 20), true)).await;
+    let refused = running.burst(20, &[b'v'; 256 << 10]).await;
     // Each takes half a megabyte of the four that are not reserved.
     assert_eq!(refused, 20 - 8);
 }
@@ -193,20 +213,9 @@ async fn burst_of_durable_writes_is_refused_before_the_disk_is_full() {
 #[tokio::test(start_paused = true)]
 async fn records_of_a_commit_take_at_most_record_bytes_max() {
     const VALUE: usize = 256 << 10;
-    let (hub, disk) = (Hub::new(), Disk::new());
-    disk.with(|state| state.holds = true);
-    let service = disk.service(&hub, all());
-    service.wait_connected().await.expect("the store connects");
-    let store = client(hub.link("c")).await;
-    let sets: Vec<_> = (0..60)
-        .map(|at| tokio::spawn(store.set(format!("k{at}"), vec![b'v'; VALUE]).into_future()))
-        .collect();
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    disk.with(|state| state.holds = false);
-    disk.0.commits.add_permits(1);
-    for set in sets {
-        set.await.expect("no panic").expect("set");
-    }
+    let running = started(all(), |state| state.holds = true).await;
+    let Started { disk, .. } = &running;
+    assert_eq!(running.burst(60, &[b'v'; VALUE]).await, 0);
     let longest = disk.with(|state| state.log.iter().map(Vec::len).max()).unwrap_or_default();
     let max = StoreLimits::default().record_bytes_max;
     assert!((max - 2 * VALUE..max + 16_384).contains(&longest), "{longest} bytes in one commit");
@@ -215,18 +224,17 @@ async fn records_of_a_commit_take_at_most_record_bytes_max() {
 /// Keys expire even if the storage is full, and the records of expiries contain the keys.
 #[tokio::test(start_paused = true)]
 async fn space_to_remove_all_keys_is_reserved() {
-    let (hub, disk) = (Hub::new(), Disk::new());
-    let service = disk.service(&hub, all());
-    service.wait_connected().await.expect("the store connects");
-    let store = client(hub.link("c")).await;
+    let running = started(all(), |_| ()).await;
+    let Started { disk, store, .. } = &running;
     disk.with(|state| state.free = Some((64 << 20) + (1 << 20)));
     let key = |at: usize| format!("{at:020000}");
     let mut stored = 0;
     while stored < 1_000 && store.set(key(stored), "v").await.is_ok() {
         stored += 1;
     }
-    // A key takes 20,058 bytes of the MiB. The last record still counts with twice its bytes.
-    assert_eq!(stored, ((1 << 20) - 2 * 20_000) / 20_058 + 1);
+    // The removal of a key needs 20,042 bytes of the MiB. When the last SET is recorded, twice the
+    // bytes of its record count too.
+    assert_eq!(stored, ((1 << 20) - 2 * 20_000) / 20_042 + 1);
     for at in 0..stored {
         assert!(store.del(key(at)).await.expect("del"));
     }
@@ -236,10 +244,8 @@ async fn space_to_remove_all_keys_is_reserved() {
 
 #[tokio::test(start_paused = true)]
 async fn deletions_are_refused_below_half_of_the_reserve() {
-    let (hub, disk) = (Hub::new(), Disk::new());
-    let service = disk.service(&hub, all());
-    service.wait_connected().await.expect("the store connects");
-    let store = client(hub.link("c")).await;
+    let running = started(all(), |_| ()).await;
+    let Started { disk, store, .. } = &running;
     for key in ["a", "b", "c"] {
         store.set(key, "v").await.expect("set");
     }
@@ -258,11 +264,11 @@ async fn deletions_are_refused_below_half_of_the_reserve() {
 
 #[tokio::test(start_paused = true)]
 async fn volatile_writes_need_no_space() {
-    let (hub, disk) = (Hub::new(), Disk::new());
-    disk.with(|state| state.free = Some((64 << 20) + (1 << 20)));
-    let service = disk.service(&hub, StoreConfig::new(7).durability(Durability::Requested));
-    service.wait_connected().await.expect("the store connects");
-    let store = client(hub.link("c")).await;
+    let running = started(StoreConfig::new(7).durability(Durability::Requested), |state| {
+        state.free = Some((64 << 20) + (1 << 20))
+    })
+    .await;
+    let Started { store, .. } = &running;
     let value = vec![b'v'; 1 << 20];
     let sets = ["a", "b", "c"].map(|key| tokio::spawn(store.set(key, value.clone()).into_future()));
     store.set("durable", "v").persist().await.expect("a durable set");
@@ -274,29 +280,30 @@ async fn volatile_writes_need_no_space() {
 /// What is deleted is free after a snapshot, which is not due otherwise.
 #[tokio::test(start_paused = true)]
 async fn full_storage_makes_a_snapshot_after_changes() {
-    let (hub, disk) = (Hub::new(), Disk::new());
-    let service = disk.service(&hub, all());
-    service.wait_connected().await.expect("the store connects");
-    let store = client(hub.link("c")).await;
-    store.set("gone", "v").await.expect("set");
+    let running = started(all(), |_| ()).await;
+    let Started { disk, store, .. } = &running;
+    for key in ["gone", "other", "third"] {
+        store.set(key, "v").await.expect("set");
+    }
     disk.with(|state| state.free = Some(40 << 20));
     assert!(store.del("gone").await.expect("del"));
     store.get("any").await.expect("get");
-    assert_eq!(disk.with(|state| (state.parts.len(), state.log.len())), (1, 1));
-    // Not again at once, and not without a change.
-    assert!(!store.del("gone").await.expect("del"));
+    assert_eq!(disk.with(|state| (state.snapshots, state.log.len())), (1, 1));
     tokio::time::sleep(Duration::from_secs(120)).await;
     store.get("any").await.expect("get");
-    assert_eq!(disk.with(|state| state.parts.len()), 1);
+    assert_eq!(disk.with(|state| state.snapshots), 1, "not without a change");
+    assert!(store.del("other").await.expect("del"));
+    assert_eq!(disk.with(|state| state.snapshots), 2);
+    assert!(store.del("third").await.expect("del"));
+    store.get("any").await.expect("get");
+    assert_eq!(disk.with(|state| state.snapshots), 2, "not again within a minute");
 }
 
 /// A journal removes old records only with a commit, and a full store gets no writes.
 #[tokio::test(start_paused = true)]
 async fn full_storage_makes_commits_that_free_space_until_sets_are_accepted() {
-    let (hub, disk) = (Hub::new(), Disk::new());
-    let service = disk.service(&hub, all());
-    service.wait_connected().await.expect("the store connects");
-    let store = client(hub.link("c")).await;
+    let running = started(all(), |_| ()).await;
+    let Started { disk, store, .. } = &running;
     store.set("k", "v").await.expect("set");
     let commits = disk.with(|state| state.commits);
     disk.with(|state| {
@@ -333,12 +340,37 @@ async fn snapshot_waits_until_it_fits() {
     assert!(disk.with(|state| state.parts.len()) > 0);
 }
 
+/// The parts of a snapshot need the space that was free when it began.
+#[tokio::test(start_paused = true)]
+async fn space_for_the_rest_of_a_snapshot_is_reserved() {
+    let running = started(all(), |state| state.free = Some(1 << 30)).await;
+    let Started { disk, store, .. } = &running;
+    for at in 0..100 {
+        store.set(format!("k{at}"), vec![b'v'; 100_000]).await.expect("set");
+    }
+    disk.with(|state| (state.holds, state.snapshot_after) = (true, 1));
+    // The first part begins, and then others follow while 10 MB are left.
+    for (free, is_accepted) in [(90_u64, true), (70, false), (80, false)] {
+        store.get("any").await.expect("get");
+        disk.with(|state| state.free = Some(free << 20));
+        disk.0.commits.add_permits(1);
+        store.get("any").await.expect("get");
+        let result =
+            store.set(format!("new-{free}"), "v").timeout(Duration::from_millis(100)).await;
+        let is_refused = matches!(result, Err(Error::Refused { .. }));
+        assert_eq!(!is_refused, is_accepted, "{free} MiB free: {result:?}");
+    }
+    disk.with(|state| (state.holds, state.snapshot_after) = (false, 0));
+    disk.0.commits.add_permits(1);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(disk.with(|state| state.snapshots), 1);
+    store.set("new", "v").await.expect("80 MiB are enough");
+}
+
 #[tokio::test(start_paused = true)]
 async fn waiting_records_form_one_commit() {
-    let (hub, disk) = (Hub::new(), Disk::new());
-    let service = disk.service(&hub, all());
-    service.wait_connected().await.expect("the store connects");
-    let store = client(hub.link("c")).await;
+    let running = started(all(), |_| ()).await;
+    let Started { disk, store, .. } = &running;
     disk.with(|state| state.holds = true);
     let sets: Vec<_> = (0..100)
         .map(|number| {
