@@ -8,7 +8,7 @@ use crate::property::{Encode, Place, Properties};
 use crate::qos::Qos;
 use crate::reason::Reason;
 use crate::topic;
-use crate::wire::{Fixed, Length, Reader, Sink, VARINT_MAX, put_binary, put_varint};
+use crate::wire::{Fixed, Length, Reader, Sink, VARINT_MAX, put_binary, put_varint, varint_len};
 
 mod filters;
 mod read;
@@ -249,10 +249,7 @@ impl<P: Encode> Packet<'_, P> {
     /// # Errors
     /// [`Unwritable`], except [`Unwritable::NoRoom`].
     pub fn encoded_len(&self) -> Result<usize, Unwritable> {
-        let body = self.lengths()?.body;
-        let mut length = Length::default();
-        put_varint(&mut length, body)?;
-        Ok(1 + length.0 + body)
+        self.lengths().map(|lengths| lengths.packet())
     }
 
     /// Writes the packet to the start of `out` and returns its length. On error, `out` is
@@ -261,9 +258,10 @@ impl<P: Encode> Packet<'_, P> {
     /// # Errors
     /// [`Unwritable`].
     pub fn encode_into(&self, out: &mut [u8]) -> Result<usize, Unwritable> {
-        let needed = self.encoded_len()?;
+        let lengths = self.lengths()?;
+        let needed = lengths.packet();
         let out = out.get_mut(..needed).ok_or(Unwritable::NoRoom { needed })?;
-        self.encode(&mut Fixed::new(out))
+        self.put(lengths, &mut Fixed::new(out))
     }
 
     /// Writes the packet and returns its length. On error, nothing is written.
@@ -271,13 +269,14 @@ impl<P: Encode> Packet<'_, P> {
     /// # Errors
     /// [`Unwritable`], except [`Unwritable::NoRoom`].
     pub fn encode<S: Sink>(&self, sink: &mut S) -> Result<usize, Unwritable> {
-        let Lengths { body, properties } = self.lengths()?;
-        let mut length = Length::default();
-        put_varint(&mut length, body)?;
+        self.put(self.lengths()?, sink)
+    }
+
+    fn put<S: Sink>(&self, lengths: Lengths, sink: &mut S) -> Result<usize, Unwritable> {
         sink.put(&[self.first()?]);
-        put_varint(sink, body)?;
-        self.put_body(properties, sink)?;
-        Ok(1 + length.0 + body)
+        put_varint(sink, lengths.body)?;
+        self.put_body(lengths.properties, sink)?;
+        Ok(lengths.packet())
     }
 
     fn lengths(&self) -> Result<Lengths, Unwritable> {
@@ -410,6 +409,13 @@ impl<P: Encode> Connect<'_, P> {
 struct Lengths {
     body: usize,
     properties: usize,
+}
+
+impl Lengths {
+    /// The length of the whole packet.
+    const fn packet(&self) -> usize {
+        1 + varint_len(self.body) + self.body
+    }
 }
 
 fn properties_len(properties: &impl Encode) -> Result<usize, Unwritable> {

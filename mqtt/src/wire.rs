@@ -208,11 +208,17 @@ impl<'a> Fixed<'a> {
 }
 
 impl Sink for Fixed<'_> {
+    #[inline]
     fn put(&mut self, bytes: &[u8]) {
-        let len = bytes.len().min(self.0.len());
-        let (head, tail) = core::mem::take(&mut self.0).split_at_mut(len);
-        head.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-        self.0 = tail;
+        let space = core::mem::take(&mut self.0);
+        if bytes.len() > space.len() {
+            return space.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        }
+        // The length is often known when this is compiled.
+        if let Some((head, tail)) = space.split_at_mut_checked(bytes.len()) {
+            head.copy_from_slice(bytes);
+            self.0 = tail;
+        }
     }
 }
 
@@ -332,6 +338,16 @@ impl<S: Sink> fmt::Write for Text<'_, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_beyond_the_end_of_a_fixed_buffer_are_discarded() {
+        let mut out = [0; 5];
+        let mut sink = Fixed::new(&mut out);
+        for part in [b"abc", b"def", b"ghi"] {
+            sink.put(part);
+        }
+        assert_eq!(&out, b"abcde");
+    }
 
     /// A NUL or a byte beyond ASCII is found at every position: in whole words and after them.
     #[test]
