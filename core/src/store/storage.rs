@@ -18,7 +18,7 @@ pub enum StorageSpace {
     Low,
     /// Too little for requests: each request whose effect needs a record gets the quota error. Keys
     /// still expire, which needs the [space to remove everything](Store::removal_bytes). A SET
-    /// without a record may record a reservation of versions: for ten seconds of versions each.
+    /// without a record may record a reservation of versions: one for ten seconds of versions.
     Exhausted,
 }
 
@@ -41,8 +41,8 @@ impl Store {
     /// /// `commit` are the bytes of that one: `Batch::bytes`, or 0.
     /// fn update_space(store: &mut Store, free: usize, commit: usize, reserve: usize) {
     ///     // This engine writes each record to a log and to a database.
-    ///     let unwritten = 2 * (store.waiting_record_bytes() + commit);
-    ///     let available = free.checked_sub(unwritten + store.removal_bytes());
+    ///     let unwritten = store.waiting_record_bytes() + commit;
+    ///     let available = free.checked_sub(2 * (unwritten + store.removal_bytes()));
     ///     store.set_storage_space(match available {
     ///         Some(bytes) if bytes >= reserve => StorageSpace::Enough,
     ///         Some(bytes) if bytes >= reserve / 2 => StorageSpace::Low,

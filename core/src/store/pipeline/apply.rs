@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use super::Address;
 use crate::hlc::{FencingToken, Hlc, Version};
-use crate::limits::{CLOCK_ADVANCE_REPORTED, VERSION_RESERVATION};
+use crate::limits::{CLOCK_ADVANCE_REPORTED, VERSION_RESERVATION, VERSION_RESERVATION_AHEAD};
 use crate::message::{Command, Condition, Notification};
 use crate::rules::{Change, RequestTimestamps};
 use crate::slab::Slot;
@@ -135,15 +135,14 @@ impl Store {
         } else if was_persistent {
             Record::Removed { key: key.into(), version }
         } else if version.hlc().wall() >= self.reserved {
-            // One record reserves ten seconds of versions. With little space they count from this
-            // version, not from the clock: otherwise each timestamp ahead of the clock could cause
-            // a record.
-            let next = version.hlc().wall() + Duration::from_millis(1);
-            let from = match self.storage_space {
-                StorageSpace::Enough => now,
-                _ => next,
+            // If the version is ahead of the clock, because of a timestamp or of an earlier
+            // reservation, the next one must not cause a record again.
+            let from_version = match self.storage_space {
+                StorageSpace::Enough => VERSION_RESERVATION_AHEAD,
+                _ => VERSION_RESERVATION,
             };
-            self.reserved = next.max(from + VERSION_RESERVATION);
+            let from_clock = now + VERSION_RESERVATION;
+            self.reserved = from_clock.max(version.hlc().wall() + from_version);
             let reserved = Version::new(Hlc::new(self.reserved, 0, version.hlc().node().clone()));
             return self.outbox.record_reservation(key, Record::Issued { version: reserved });
         } else {

@@ -181,7 +181,7 @@ impl Persistence {
             StorageSpace::Enough => self.reserve.max(SNAPSHOT_RESERVE),
             _ => SNAPSHOT_RESERVE,
         };
-        let removal = to_u64(store.store().removal_bytes());
+        let removal = removal_bytes(store);
         free >= [records, removal, must_stay_free].into_iter().fold(bytes, u64::saturating_add)
     }
 
@@ -202,8 +202,7 @@ impl Persistence {
         let waiting = store.store().waiting_record_bytes();
         // A record needs space in a log and in a database.
         let unwritten = to_u64(self.commit_bytes.saturating_add(waiting)).saturating_mul(2);
-        let snapshot = to_u64(self.snapshot_left);
-        let removal = to_u64(store.store().removal_bytes());
+        let (snapshot, removal) = (to_u64(self.snapshot_left), removal_bytes(store));
         let needed = [snapshot, removal].into_iter().fold(unwritten, u64::saturating_add);
         let available = free.checked_sub(needed);
         let is_above = |threshold: u64, was_above: bool| {
@@ -269,6 +268,12 @@ impl Persistence {
         };
         result.map(|()| (batch, took))
     }
+}
+
+/// Bytes to remove everything, twice: if each record is in a commit of its own, an engine may leave
+/// half of its last page empty.
+fn removal_bytes(store: &CapturedStore) -> u64 {
+    to_u64(store.store().removal_bytes()).saturating_mul(2)
 }
 
 fn to_u64(bytes: usize) -> u64 {

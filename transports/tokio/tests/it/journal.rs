@@ -232,9 +232,9 @@ async fn space_to_remove_all_keys_is_reserved() {
     while stored < 1_000 && store.set(key(stored), "v").await.is_ok() {
         stored += 1;
     }
-    // The removal of a key needs 20,042 bytes of the MiB. When the last SET is recorded, twice the
-    // bytes of its record count too.
-    assert_eq!(stored, ((1 << 20) - 2 * 20_000) / 20_042 + 1);
+    // The removal of a key needs twice 20,042 bytes of the MiB. When the last SET is recorded, twice
+    // the bytes of its record count too.
+    assert_eq!(stored, ((1 << 20) - 2 * 20_000) / (2 * 20_042) + 1);
     for at in 0..stored {
         assert!(store.del(key(at)).await.expect("del"));
     }
