@@ -196,7 +196,7 @@ impl<T: Task, L: Link> Driver<T, L> {
             let timeout = clock.sleep_until(task.machine().poll_timeout());
             let can_accept_command = task.can_accept_command() && stopping.is_none();
             let event = tokio::select! {
-                event = link.next_event(task.machine().can_receive()) => event,
+                event = link.next_event(task.can_receive()) => event,
                 command = commands.recv(), if can_accept_command => {
                     match command {
                         Some(command) => task.handle_command(clock.now(), command),
@@ -239,7 +239,7 @@ async fn handle_events<T: Task, L: Link>(
     for _ in 1..EVENTS_PER_TURN {
         task.publish_stats();
         send_ready(task, link, refused);
-        match poll_once(link.next_event(task.machine().can_receive())).await {
+        match poll_once(link.next_event(task.can_receive())).await {
             Some(event) => {
                 handle_due_timeout(task, clock);
                 handle_event(task, clock, event?);

@@ -38,6 +38,11 @@ pub(crate) trait Task: Send + 'static {
         true
     }
 
+    /// Returns whether the task can receive messages; otherwise they stay in the link.
+    fn can_receive(&mut self) -> bool {
+        self.machine().can_receive()
+    }
+
     /// Passes an input to the machine and updates statistics.
     fn handle_input(&mut self, now: Now, input: Input<'_>);
 

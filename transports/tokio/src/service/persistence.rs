@@ -39,6 +39,8 @@ pub(crate) struct Persistence {
     snapshot: Option<SnapshotPosition>,
     /// Maximum bytes of its parts that are not committed.
     snapshot_left: usize,
+    /// Set if a part of a snapshot waits until a commit contains all records.
+    part_waits: bool,
     /// Set if no further snapshot may begin, and no commit is made only to free space.
     is_ending: bool,
     /// Free bytes of the storage below which durable writes are refused.
@@ -91,6 +93,7 @@ impl UnloadedJournal {
                     state: State::Idle(journal),
                     snapshot: None,
                     snapshot_left: 0,
+                    part_waits: false,
                     is_ending: false,
                     reserve,
                     last_snapshot: None,
@@ -119,14 +122,15 @@ impl Persistence {
         self.commit_bytes = 0;
         self.snapshot_left = self.snapshot.as_ref().map_or(0, SnapshotPosition::bytes_left);
         self.update_space(store);
+        let is_due = self.snapshot.is_none()
+            && !self.is_ending
+            && (wants_snapshot || self.is_space_snapshot_due())
+            && self.has_space_for_snapshot(store);
         let batch = store.poll_records();
         // A snapshot contains no change whose record is in a later commit.
         let has_all_records = store.store().waiting_record_bytes() == 0;
-        let begins_snapshot = self.snapshot.is_none()
-            && !self.is_ending
-            && has_all_records
-            && (wants_snapshot || self.is_space_snapshot_due())
-            && self.has_space_for_snapshot(store);
+        self.part_waits = (is_due || self.snapshot.is_some()) && !has_all_records;
+        let begins_snapshot = is_due && has_all_records;
         if begins_snapshot {
             self.snapshot = Some(SnapshotPosition::default());
             self.snapshot_left = store.store().snapshot_bytes();
@@ -155,6 +159,12 @@ impl Persistence {
             let commit = journal.commit(Commit { records, snapshot });
             self.state = State::Busy { commit, batch: id, since: Instant::now() };
         }
+    }
+
+    /// Returns whether the store can receive messages. It receives none while a part of a snapshot
+    /// waits, or a flood of writes could delay the snapshot for ever.
+    pub(crate) const fn can_receive(&self) -> bool {
+        !self.part_waits
     }
 
     /// Measures the space before a request, unless a commit is in progress. Other programs may have

@@ -242,6 +242,10 @@ impl Task for StoreTask {
         Ok(())
     }
 
+    fn can_receive(&mut self) -> bool {
+        self.store.can_receive() && self.persistence.as_ref().is_none_or(Persistence::can_receive)
+    }
+
     fn prepare_shutdown(&mut self) {
         self.persistence.iter_mut().for_each(Persistence::end_snapshot);
     }

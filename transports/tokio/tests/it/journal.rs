@@ -29,6 +29,8 @@ struct Inner {
 struct State {
     holds: bool,
     fails: bool,
+    /// Duration of each commit.
+    takes: Duration,
     commits: usize,
     snapshot_after: usize,
     since_snapshot: usize,
@@ -81,6 +83,10 @@ impl Journal for OnDisk {
     async fn commit(&mut self, commit: Commit) -> Result<(), JournalError> {
         if self.0.with(|state| state.holds) {
             self.0.0.commits.acquire().await.expect("never closed").forget();
+        }
+        let takes = self.0.with(|state| state.takes);
+        if takes > Duration::ZERO {
+            tokio::time::sleep(takes).await;
         }
         self.0.with(|state| {
             if state.fails {
@@ -338,6 +344,31 @@ async fn snapshot_waits_until_it_fits() {
     store.set("k3", "v").await.expect("set");
     store.set("k4", "v").await.expect("set");
     assert!(disk.with(|state| state.parts.len()) > 0);
+}
+
+/// The parts of a snapshot need a commit with all records.
+#[tokio::test(start_paused = true)]
+async fn snapshots_are_made_during_a_flood_of_writes() {
+    let takes = Duration::from_millis(10);
+    let running = started(all(), |state| (state.snapshot_after, state.takes) = (1, takes)).await;
+    let Started { disk, store, .. } = &running;
+    // More than a commit may contain.
+    let writers: Vec<_> = (0..40)
+        .map(|at| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    let value = vec![b'v'; 256 << 10];
+                    store.set(format!("k{at}"), value).await.expect("set");
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.expect("no panic");
+    }
+    let (snapshots, commits) = disk.with(|state| (state.snapshots, state.commits));
+    assert!(snapshots >= 2, "{snapshots} snapshots in {commits} commits");
 }
 
 /// The parts of a snapshot need the space that was free when it began.
