@@ -21,6 +21,36 @@ pub struct SnapshotPosition {
 impl SnapshotPosition {
     /// Maximum bytes of the records in the parts from this position on; 0 at the beginning, where
     /// [`Store::snapshot_bytes`] returns them.
+    ///
+    /// ```
+    /// use statestore_proto::store::{
+    ///     Durability, Record, SnapshotPosition, Store, StoreConfig, encode_records,
+    /// };
+    /// use statestore_proto::time::Now;
+    ///
+    /// let mut store = Store::new(StoreConfig::new(7).durability(Durability::All));
+    /// let now = Now::default();
+    /// for key in 0..100_u8 {
+    ///     store.restore(now, &Record::Put {
+    ///         key: Box::from([key]),
+    ///         value: vec![b'v'; 1_000].into(),
+    ///         version: statestore_proto::hlc::Version::new("1:0:a".parse()?),
+    ///         fencing_token: None,
+    ///         expires: None,
+    ///         persist: true,
+    ///     });
+    /// }
+    /// let (mut next, mut left) = (Some(SnapshotPosition::default()), store.snapshot_bytes());
+    /// while let Some(position) = next {
+    ///     let part;
+    ///     (part, next) = store.snapshot_part(now, &position, 10_000);
+    ///     let left_after = next.as_ref().map_or(0, SnapshotPosition::bytes_left);
+    ///     // Each part has nine bytes of its own.
+    ///     assert!(encode_records(&part).len() - 9 <= left - left_after);
+    ///     left = left_after;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub const fn bytes_left(&self) -> usize {
         self.bytes_left

@@ -116,9 +116,9 @@ impl ServiceBuilder {
         self
     }
 
-    /// Sets how many bytes the storage of the [journal](Self::journal) must have left, besides the
-    /// [space to remove everything](statestore_proto::store::Store::removal_bytes) and the space for
-    /// the rest of a snapshot in progress. Default: 64 MiB. With 0, nothing is refused.
+    /// Sets how many bytes the storage of the [journal](Self::journal) must have left, besides twice
+    /// the [space to remove everything](statestore_proto::store::Store::removal_bytes) and the space
+    /// for the rest of a snapshot in progress. Default: 64 MiB. With 0, nothing is refused.
     ///
     /// While it has less, the space is
     /// [low](statestore_proto::store::StorageSpace::Low): a SET of a durable key and a durable
