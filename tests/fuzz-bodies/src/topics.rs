@@ -89,7 +89,7 @@ fn check_built(client_id: &str, key: &[u8]) {
         assert_eq!(check_response(&text), Ok(()));
     }
 
-    let head = format!("{STORE}/{}/command/notify/", base16(client_id.as_bytes()));
+    let head = format!("{STORE}/{}/command/notify/", hex::encode_upper(client_id));
     let room = LIMIT.saturating_sub(head.len()) / 2;
     assert_eq!(NotificationTopic::key_len_max(client_id), room);
     let filter = NotificationFilter::new(client_id);
@@ -102,7 +102,7 @@ fn check_built(client_id: &str, key: &[u8]) {
     let notification = NotificationTopic::new(client_id, key);
     let fits = !client_id.is_empty() && !key.is_empty() && key.len() <= room;
     assert_eq!(notification.is_ok(), fits, "{notification:?}");
-    let text = head + &base16(key);
+    let text = head + &hex::encode_upper(key);
     assert_eq!(
         ParsedNotificationTopic::parse(&text).is_some(),
         fits,
@@ -167,15 +167,7 @@ fn notification_parts(topic: &str) -> Option<(Vec<u8>, Vec<u8>)> {
 }
 
 fn bytes_of(digits: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u32> = digits.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>()?;
-    if digits.is_empty() || digits.len() % 2 == 1 {
-        return None;
-    }
-    digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).ok()).collect()
-}
-
-fn base16(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
+    hex::decode(digits).ok().filter(|bytes| !bytes.is_empty())
 }
 
 #[cfg(test)]
@@ -203,8 +195,8 @@ mod tests {
     }
 
     #[test]
-    fn base16_and_notification_topics_are_parsed_exactly() {
-        assert_eq!(base16(b"client-id1"), "636C69656E742D696431");
+    fn base16_digits_and_notification_topics_are_parsed_exactly() {
+        assert_eq!(hex::encode_upper("client-id1"), "636C69656E742D696431");
         assert_eq!(bytes_of("0aFF"), Some(vec![10, 255]));
         assert_eq!((bytes_of(""), bytes_of("0"), bytes_of("0g")), (None, None, None));
         let topic = format!("{STORE}/6331/command/notify/6B");
