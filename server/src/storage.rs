@@ -12,7 +12,7 @@ use std::time::Duration;
 use statestore_proto::store::Record;
 use statestore_sqlite::{OpenError, SqliteJournal};
 use statestore_tokio::JournalError;
-use statestore_tokio::service::{Commit, Journal};
+use statestore_tokio::service::{Commit, CommitQueue, Journal};
 use tokio::time::Instant;
 
 use crate::event::{Event, Observer};
@@ -84,6 +84,10 @@ impl Journal for JournalWithProgress {
 
     async fn commit(&mut self, commit: Commit) -> Result<(), JournalError> {
         self.journal.commit(commit).await
+    }
+
+    async fn commit_queued(&mut self, queue: &CommitQueue) -> Result<(), JournalError> {
+        self.journal.commit_queued(queue).await
     }
 
     fn wants_snapshot(&self) -> bool {

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use statestore_proto::store::Record;
 use statestore_tokio::JournalError;
-use statestore_tokio::service::{Commit, Journal};
+use statestore_tokio::service::{Commit, CommitQueue, Journal};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::directory::Directory;
@@ -25,6 +25,7 @@ type Loaded = Result<Option<Vec<Record>>, OpenError>;
 enum Job {
     Load(oneshot::Sender<Loaded>),
     Commit(Commit, oneshot::Sender<Result<(), OpenError>>),
+    CommitQueued(CommitQueue, oneshot::Sender<Result<(), OpenError>>),
 }
 
 /// Commits that the journal needs, after its last commit.
@@ -46,7 +47,7 @@ impl Needs {
 /// Blocking operations run on a separate thread, so any runtime can be used. A commit that has
 /// returned is durable. A commit whose future is dropped is written as a whole or not at all. After
 /// the future of a load was dropped, the next load returns its portion. Dropping the journal waits
-/// for the current job of the thread, at most one commit or two portions of a load, and unlocks the
+/// for the current job of the thread, at most two commits or two portions of a load, and unlocks the
 /// directory.
 pub struct SqliteJournal {
     jobs: Option<mpsc::Sender<Job>>,
@@ -79,7 +80,15 @@ impl SqliteJournal {
                     match job {
                         Job::Load(sender) => read_ahead = run_load(&mut writer, read_ahead, sender),
                         Job::Commit(commit, sender) => {
-                            run_commit(&mut writer, &commit, sender, &thread_needs);
+                            let result = commit_one(&mut writer, &commit, &thread_needs);
+                            let is_durable = result.is_ok();
+                            let _ = sender.send(result);
+                            if is_durable {
+                                writer.after_commit();
+                            }
+                        }
+                        Job::CommitQueued(queue, sender) => {
+                            let _ = sender.send(commit_queued(&mut writer, &queue, &thread_needs));
                         }
                     }
                 }
@@ -111,20 +120,20 @@ fn run_load(
     continues.then(|| writer.load())
 }
 
-fn run_commit(
-    writer: &mut Writer,
-    commit: &Commit,
-    sender: oneshot::Sender<Result<(), OpenError>>,
-    needs: &Needs,
-) {
+fn commit_one(writer: &mut Writer, commit: &Commit, needs: &Needs) -> Result<(), OpenError> {
     let result = writer.commit(commit);
     needs.update(writer);
     writer.space().set_outdated();
-    let is_durable = result.is_ok();
-    let _ = sender.send(result);
-    if is_durable {
+    result
+}
+
+fn commit_queued(writer: &mut Writer, queue: &CommitQueue, needs: &Needs) -> Result<(), OpenError> {
+    while let Some(commit) = queue.take() {
+        commit_one(writer, &commit, needs)?;
+        queue.set_durable();
         writer.after_commit();
     }
+    Ok(())
 }
 
 impl Journal for SqliteJournal {
@@ -145,6 +154,12 @@ impl Journal for SqliteJournal {
     async fn commit(&mut self, commit: Commit) -> Result<(), JournalError> {
         let (sender, receiver) = oneshot::channel();
         self.send(Job::Commit(commit, sender)).await?;
+        Ok(receiver.await.map_err(|_| ended())??)
+    }
+
+    async fn commit_queued(&mut self, queue: &CommitQueue) -> Result<(), JournalError> {
+        let (sender, receiver) = oneshot::channel();
+        self.send(Job::CommitQueued(queue.clone(), sender)).await?;
         Ok(receiver.await.map_err(|_| ended())??)
     }
 

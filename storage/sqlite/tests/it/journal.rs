@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use statestore_proto::store::Record;
 use statestore_sqlite::{OpenError, SqliteJournal};
-use statestore_tokio::service::{Commit, Journal as _, SnapshotPart};
+use statestore_tokio::service::{Commit, CommitQueue, Journal as _, SnapshotPart};
 
 use crate::support::{
     Dir, Parts, block_on, commit, contents, load, new_store, request, responses, restore, set,
@@ -109,6 +109,25 @@ fn snapshot_replaces_the_commits_before_its_first_part() {
     assert!(contents(&restore(&records)) == contents(&store), "other contents");
     let most = before.len() + 2 * (part_count + log_only) + 2;
     assert!(records.len() <= most, "{} records, {most} at most", records.len());
+}
+
+#[test]
+fn commit_of_a_queue_is_durable_and_its_error_is_returned() {
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    let mut store = new_store();
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    let records = set(&mut store, 0, b"key", b"v");
+    let queue = CommitQueue::from(Commit { records: records.clone(), snapshot: None });
+    block_on(journal.commit_queued(&queue)).unwrap();
+    assert!(queue.take().is_none(), "the journal has taken the commit");
+    drop(journal);
+
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    assert_eq!(load(&mut journal).unwrap(), records);
+    std::fs::remove_file(path.join("records.db")).unwrap();
+    let queue = CommitQueue::from(Commit { records, snapshot: None });
+    block_on(journal.commit_queued(&queue)).expect_err("the file is gone");
 }
 
 #[test]

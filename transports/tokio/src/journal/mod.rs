@@ -1,5 +1,8 @@
 //! The interface to the storage of a store's records.
 
+mod commit;
+mod queue;
+
 use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
@@ -9,12 +12,17 @@ use statestore_proto::store::Record;
 
 use crate::chain::skip_shown;
 
+pub use commit::{Commit, SnapshotPart};
+pub use queue::CommitQueue;
+pub(crate) use queue::{CommitBytes, Durable};
+
 /// Persists the records of a store, so that the next run of the store can restore its state.
 ///
 /// The drive loop calls [`load`](Self::load) before the first connection until no records are left.
-/// Then it calls [`commit`](Self::commit), one call at a time. The records that the store writes
-/// during a commit form the next commit, so engines need no timer to group writes. No response,
-/// acknowledgement or notification that depends on a commit is sent before the commit returns. An
+/// Then it calls [`commit_queued`](Self::commit_queued), one call at a time, which calls
+/// [`commit`](Self::commit) unless an engine replaces it. The records that the store writes during a
+/// commit form the next commit, so engines need no timer to group writes. No response,
+/// acknowledgement or notification that depends on a commit is sent before the commit is durable. An
 /// error is final: the [service](crate::StoreService) ends, and the broker redelivers the
 /// unacknowledged requests.
 ///
@@ -60,6 +68,28 @@ pub trait Journal: Send + 'static {
     /// [`JournalError`] if durability cannot be confirmed. The journal is not called again.
     fn commit(&mut self, commit: Commit) -> impl Future<Output = Result<(), JournalError>> + Send;
 
+    /// Persists the commits of a queue until none waits: one after the other with
+    /// [`commit`](Self::commit) by default. An engine with a thread of its own replaces this method,
+    /// so that its thread takes each commit. The service adds commits for 20 ms in one call.
+    ///
+    /// Report each durable commit with [`CommitQueue::set_durable`]. When this method returns without
+    /// an error, all commits that it has taken are durable.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit). Commits that were not reported may be durable or not.
+    fn commit_queued(
+        &mut self,
+        queue: &CommitQueue,
+    ) -> impl Future<Output = Result<(), JournalError>> + Send {
+        async move {
+            while let Some(commit) = queue.take() {
+                self.commit(commit).await?;
+                queue.set_durable();
+            }
+            Ok(())
+        }
+    }
+
     /// Returns whether a snapshot is due, so that older records can be dropped. Called while
     /// neither a commit nor a snapshot is in progress, possibly often, so it must be cheap. `false`
     /// by default.
@@ -88,38 +118,6 @@ pub trait Journal: Send + 'static {
     fn can_free_space(&self) -> bool {
         false
     }
-}
-
-/// Records that become durable together.
-///
-/// With the default [`record_bytes_max`](statestore_proto::limits::StoreLimits::record_bytes_max),
-/// the records take at most 4 MiB, or are those of one request, and a part of a snapshot 1 MiB.
-#[derive(Debug, Default)]
-pub struct Commit {
-    /// New records of the store, in order. Empty if the commit contains only a part of a snapshot,
-    /// if a linearizable read waits for it, or if it only
-    /// [frees space](Journal::can_free_space).
-    pub records: Vec<Record>,
-    /// A part of a snapshot in progress.
-    pub snapshot: Option<SnapshotPart>,
-}
-
-/// A part of a snapshot.
-///
-/// The complete state consists of all parts of a snapshot, in order, and then the records of all
-/// commits from that of the first part on. Until the last part is durable, the earlier records
-/// remain authoritative.
-#[derive(Debug)]
-pub struct SnapshotPart {
-    /// A portion of the state of the store. It ends with the record that reaches its size, which is
-    /// at most 1 MiB.
-    pub records: Vec<Record>,
-    /// Set if this is the first part of a snapshot. An unfinished earlier snapshot is then
-    /// discarded.
-    pub is_first: bool,
-    /// Set if this is the last part of the snapshot, which then replaces everything before its
-    /// first part.
-    pub is_last: bool,
 }
 
 /// Error of persisting or reading records. Two errors are equal if their texts are.
@@ -186,7 +184,7 @@ pub(crate) type JournalFuture<T> =
 pub(crate) trait DynJournal: Send {
     fn load(self: Box<Self>) -> JournalFuture<Option<Vec<Record>>>;
 
-    fn commit(self: Box<Self>, commit: Commit) -> JournalFuture<()>;
+    fn commit_queued(self: Box<Self>, queue: CommitQueue) -> JournalFuture<()>;
 
     fn wants_snapshot(&self) -> bool;
 
@@ -203,9 +201,9 @@ impl<J: Journal> DynJournal for J {
         })
     }
 
-    fn commit(mut self: Box<Self>, commit: Commit) -> JournalFuture<()> {
+    fn commit_queued(mut self: Box<Self>, queue: CommitQueue) -> JournalFuture<()> {
         Box::pin(async move {
-            let result = Journal::commit(&mut *self, commit).await;
+            let result = Journal::commit_queued(&mut *self, &queue).await;
             (self as Box<dyn DynJournal>, result)
         })
     }

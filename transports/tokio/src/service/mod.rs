@@ -32,7 +32,7 @@ pub use capture::{Capture, CaptureReader, capture, redaction_key};
 pub use handle::{NotDurable, ServiceBuilder, StoreService};
 pub use traffic::{ClientTraffic, KeyTraffic, Traffic, TrafficHandle};
 
-pub use crate::journal::{Commit, Journal, JournalError, SnapshotPart};
+pub use crate::journal::{Commit, CommitQueue, Journal, JournalError, SnapshotPart};
 pub use crate::metrics::stats::{StatsHandle, StoreStats};
 pub use crate::metrics::table::{Metric, MetricKind};
 

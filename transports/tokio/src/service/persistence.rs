@@ -1,14 +1,17 @@
-//! Persists a store in its journal: one commit at a time, which may contain a part of a snapshot.
+//! Persists a store in its journal: one commit after the other, which may contain a part of a
+//! snapshot.
 
 use std::time::Duration;
 
 use statestore_capture::CapturedStore;
-use statestore_proto::store::{BatchId, SnapshotPosition, StorageSpace};
+use statestore_proto::store::{SnapshotPosition, StorageSpace};
 use statestore_proto::time::Now;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::journal::{Commit, DynJournal, JournalError, JournalFuture, SnapshotPart};
+use crate::journal::{
+    CommitBytes, CommitQueue, Durable, DynJournal, JournalError, JournalFuture, SnapshotPart,
+};
 use crate::service::capture::Capture;
 
 /// Bytes of one part of a snapshot in a commit without records, and the limit in a commit with few.
@@ -29,12 +32,20 @@ const PART_BYTES_MAX: usize = 1 << 20;
 /// of `statestore-sqlite` by 16 MiB, unless commits follow each other without a pause.
 const SNAPSHOT_RESERVE: u64 = 20 << 20;
 
+/// Maximum time, and bytes of records, during which commits are added for a busy journal. Then the
+/// journal becomes idle, and the service measures the space and begins a snapshot that is due.
+const QUEUEING_MAX: Duration = Duration::from_millis(20);
+const QUEUED_BYTES_MAX: usize = 1 << 20;
+
 /// Minimum time between two snapshots that are made to free space.
 const SPACE_SNAPSHOT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The journal of a store with its state.
 pub(crate) struct Persistence {
     state: State,
+    queue: CommitQueue,
+    /// The time at which the journal was idle.
+    idle_at: Instant,
     /// The position of the snapshot in progress.
     snapshot: Option<SnapshotPosition>,
     /// Maximum bytes of its parts that are not committed.
@@ -46,10 +57,10 @@ pub(crate) struct Persistence {
     /// Free bytes of the storage below which durable writes are refused.
     reserve: u64,
     space: StorageSpace,
-    /// Free bytes of the storage, if known. They may not contain the latest commit yet.
+    /// Free bytes of the storage, if known. They may not contain the queued commits yet.
     free: Option<u64>,
-    /// Bytes of the records of that commit.
-    commit_bytes: usize,
+    /// Bytes of the records of these commits.
+    queued_bytes: usize,
     last_snapshot: Option<Instant>,
     has_records_since_snapshot: bool,
 }
@@ -63,14 +74,11 @@ pub(crate) struct UnloadedJournal {
 
 enum State {
     Idle(Box<dyn DynJournal>),
-    Busy {
-        commit: JournalFuture<()>,
-        /// The batch of records that is durable after the commit.
-        batch: Option<BatchId>,
-        since: Instant,
-    },
-    /// The journal has failed, or is being moved.
-    Gone,
+    /// The journal persists the commits of the queue.
+    Busy(JournalFuture<()>),
+    /// The error is reported after the last durable commits.
+    Failed(JournalError),
+    Moved,
 }
 
 impl UnloadedJournal {
@@ -89,7 +97,9 @@ impl UnloadedJournal {
                 let mut persistence = Persistence {
                     space: StorageSpace::Enough,
                     free: journal.free_bytes(),
-                    commit_bytes: 0,
+                    queue: CommitQueue::default(),
+                    idle_at: Instant::now(),
+                    queued_bytes: 0,
                     state: State::Idle(journal),
                     snapshot: None,
                     snapshot_left: 0,
@@ -114,20 +124,39 @@ impl UnloadedJournal {
 }
 
 impl Persistence {
-    /// Begins a commit if there are records to persist and no commit is in progress.
-    pub(crate) fn begin_commit(&mut self, now: Now, store: &mut CapturedStore) {
-        let State::Idle(journal) = &self.state else { return };
-        let (wants_snapshot, can_free_space) = (journal.wants_snapshot(), journal.can_free_space());
-        self.free = journal.free_bytes();
-        self.commit_bytes = 0;
+    /// Queues a commit if there are records to persist. Has the journal persist it, unless the
+    /// journal persists others.
+    pub(crate) fn queue_commit(&mut self, now: Now, store: &mut CapturedStore) {
+        match &self.state {
+            State::Idle(journal) => {
+                let (wants_snapshot, can_free_space) =
+                    (journal.wants_snapshot(), journal.can_free_space());
+                self.free = journal.free_bytes();
+                self.begin_commits(now, store, wants_snapshot, can_free_space);
+            }
+            State::Busy(_) => self.add_to_next_commit(now, store),
+            State::Failed(_) | State::Moved => {}
+        }
+    }
+
+    fn begin_commits(
+        &mut self,
+        now: Now,
+        store: &mut CapturedStore,
+        wants_snapshot: bool,
+        can_free_space: bool,
+    ) {
+        // A commit waits if it was queued when the journal had taken the last one.
+        let waiting = self.queue.waiting_bytes();
+        self.queued_bytes = waiting.map_or(0, |bytes| bytes.records);
+        self.idle_at = Instant::now();
         self.snapshot_left = self.snapshot.as_ref().map_or(0, SnapshotPosition::bytes_left);
         self.update_space(store);
         let is_due = self.snapshot.is_none()
             && !self.is_ending
             && (wants_snapshot || self.is_space_snapshot_due())
             && self.has_space_for_snapshot(store);
-        let batch = store.poll_records();
-        // A snapshot contains no change whose record is in a later commit.
+        let batch = if waiting.is_none() { store.poll_records() } else { None };
         let has_all_records = store.store().waiting_record_bytes() == 0;
         self.part_waits = (is_due || self.snapshot.is_some()) && !has_all_records;
         let begins_snapshot = is_due && has_all_records;
@@ -136,29 +165,58 @@ impl Persistence {
             self.snapshot_left = store.store().snapshot_bytes();
             self.last_snapshot = Some(Instant::now());
         }
-        self.commit_bytes = batch.as_ref().map_or(0, |batch| batch.bytes);
-        let snapshot = self.snapshot.take_if(|_| has_all_records).map(|position| {
-            let is_first = position == SnapshotPosition::default();
-            let bytes = batch.as_ref().map_or(PART_BYTES, |batch| part_bytes(batch.bytes));
-            let (records, next) = store.store().snapshot_part(now, &position, bytes);
-            self.snapshot = next;
-            SnapshotPart { records, is_first, is_last: self.snapshot.is_none() }
-        });
+        self.queued_bytes += batch.as_ref().map_or(0, |batch| batch.bytes);
+        let has_records = waiting.is_some() || batch.is_some();
+        let part = match has_records {
+            true => part_bytes(self.queued_bytes),
+            false => PART_BYTES,
+        };
+        let part = self.next_portion(now, store, part);
         let frees_space = self.has_little_space() && !self.is_ending && can_free_space;
-        if batch.is_none() && snapshot.is_none() && !frees_space {
+        if !has_records && part.is_none() && !frees_space {
             return;
         }
         // The first part contains the effects of the records in its commit.
         self.has_records_since_snapshot =
-            !begins_snapshot && (self.has_records_since_snapshot || batch.is_some());
-        let (id, records) = match batch {
-            Some(batch) => (Some(batch.id), batch.records),
-            None => (None, Vec::new()),
-        };
-        if let State::Idle(journal) = core::mem::replace(&mut self.state, State::Gone) {
-            let commit = journal.commit(Commit { records, snapshot });
-            self.state = State::Busy { commit, batch: id, since: Instant::now() };
+            !begins_snapshot && (self.has_records_since_snapshot || has_records);
+        self.queue.add(batch, part);
+        if let State::Idle(journal) = core::mem::replace(&mut self.state, State::Moved) {
+            self.state = State::Busy(journal.commit_queued(self.queue.clone()));
         }
+    }
+
+    /// Adds records to the next commit while the journal persists others, and to its part of a
+    /// snapshot in progress.
+    fn add_to_next_commit(&mut self, now: Now, store: &mut CapturedStore) {
+        let waiting = store.store().waiting_record_bytes();
+        let has_capacity = self.idle_at.elapsed() < QUEUEING_MAX
+            && self.queued_bytes.saturating_add(waiting) <= QUEUED_BYTES_MAX;
+        if self.part_waits || !has_capacity {
+            return;
+        }
+        let Some(batch) = store.poll_records() else { return };
+        self.queued_bytes += batch.bytes;
+        self.has_records_since_snapshot = true;
+        let CommitBytes { records, part } = self.queue.waiting_bytes().unwrap_or_default();
+        let more = part_bytes(records.saturating_add(batch.bytes)).saturating_sub(part);
+        let portion = self.next_portion(now, store, more);
+        self.queue.add(Some(batch), portion);
+    }
+
+    /// Takes the next portion of the snapshot in progress, with its bytes, if all records are in
+    /// commits. So a snapshot contains no change whose record is in a later commit.
+    fn next_portion(
+        &mut self,
+        now: Now,
+        store: &CapturedStore,
+        bytes: usize,
+    ) -> Option<(SnapshotPart, usize)> {
+        let has_all_records = store.store().waiting_record_bytes() == 0;
+        let position = self.snapshot.take_if(|_| has_all_records && bytes > 0)?;
+        let is_first = position == SnapshotPosition::default();
+        let (records, next) = store.store().snapshot_part(now, &position, bytes);
+        self.snapshot = next;
+        Some((SnapshotPart { records, is_first, is_last: self.snapshot.is_none() }, bytes))
     }
 
     /// Returns whether the store can receive messages. It receives none while a part of a snapshot
@@ -211,7 +269,7 @@ impl Persistence {
         let Some(free) = self.free.filter(|_| self.reserve > 0) else { return };
         let waiting = store.store().waiting_record_bytes();
         // A record needs space in a log and in a database.
-        let unwritten = to_u64(self.commit_bytes.saturating_add(waiting)).saturating_mul(2);
+        let unwritten = to_u64(self.queued_bytes.saturating_add(waiting)).saturating_mul(2);
         let (snapshot, removal) = (to_u64(self.snapshot_left), removal_bytes(store));
         let needed = [snapshot, removal].into_iter().fold(unwritten, u64::saturating_add);
         let available = free.checked_sub(needed);
@@ -258,25 +316,32 @@ impl Persistence {
         self.snapshot = None;
     }
 
-    /// Returns whether no commit is in progress.
+    /// Returns whether no commit is in progress or waits, and no error is left to report.
     pub(crate) const fn is_idle(&self) -> bool {
-        !matches!(self.state, State::Busy { .. })
+        matches!(self.state, State::Idle(_))
     }
 
-    /// Waits until a commit is done, and returns its duration; forever if no commit is in progress.
-    /// The future can be dropped without losing the result.
-    pub(crate) async fn wait_done(&mut self) -> Result<(Option<BatchId>, Duration), JournalError> {
-        let State::Busy { commit, batch, since } = &mut self.state else {
-            return core::future::pending().await;
-        };
-        let (journal, result) = commit.await;
-        let (batch, took) = (*batch, since.elapsed());
-        // A failed journal is not called again.
-        self.state = match result {
-            Ok(()) => State::Idle(journal),
-            Err(_) => State::Gone,
-        };
-        result.map(|()| (batch, took))
+    /// Waits until commits are durable, and returns them; forever if no commit is in progress. The
+    /// future can be dropped without losing the result.
+    pub(crate) async fn wait_durable(&mut self) -> Result<Vec<Durable>, JournalError> {
+        let Self { state, queue, .. } = self;
+        match state {
+            State::Idle(_) | State::Moved => return core::future::pending().await,
+            State::Failed(error) => return Err(error.clone()),
+            State::Busy(commits) => tokio::select! {
+                biased;
+                () = queue.wait_durable() => {}
+                (journal, result) = commits => *state = match result {
+                    Ok(()) => {
+                        queue.set_durable();
+                        State::Idle(journal)
+                    }
+                    // A failed journal is not called again.
+                    Err(error) => State::Failed(error),
+                },
+            },
+        }
+        Ok(queue.take_durable())
     }
 }
 

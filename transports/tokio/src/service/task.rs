@@ -17,7 +17,7 @@ use tracing::{Level, debug, field, warn};
 
 use crate::drive::clock::Clock;
 use crate::drive::task::{Task, subscription_refused};
-use crate::journal::JournalError;
+use crate::journal::{Durable, JournalError};
 use crate::link::LinkError;
 use crate::metrics::stats::{StoreStats, lock_mutex};
 use crate::service::capture::Capture;
@@ -233,12 +233,13 @@ impl Task for StoreTask {
 
     async fn background_work(&mut self) -> Result<(), JournalError> {
         let Some(persistence) = &mut self.persistence else { return core::future::pending().await };
-        let (batch, took) = persistence.wait_done().await?;
-        lock_mutex(&self.stats).commit_times.record(took);
-        #[cfg(feature = "metrics")]
-        crate::metrics::recorder::record_commit(took);
+        for Durable { batch, took } in persistence.wait_durable().await? {
+            lock_mutex(&self.stats).commit_times.record(took);
+            #[cfg(feature = "metrics")]
+            crate::metrics::recorder::record_commit(took);
+            batch.into_iter().for_each(|batch| self.store.handle_persisted(batch));
+        }
         self.are_stats_outdated = true;
-        batch.into_iter().for_each(|batch| self.store.handle_persisted(batch));
         Ok(())
     }
 
@@ -312,7 +313,7 @@ impl Task for StoreTask {
 
     fn process_outputs(&mut self, now: Now) {
         if let Some(persistence) = &mut self.persistence {
-            persistence.begin_commit(now, &mut self.store);
+            persistence.queue_commit(now, &mut self.store);
         }
         if let Some(capture) = &self.capture {
             capture.try_send(&mut self.store);

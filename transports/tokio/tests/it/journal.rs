@@ -1,137 +1,16 @@
 //! A store with a journal: responses wait for durability, and persisted state is restored.
 
 use std::future::IntoFuture as _;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use statestore_loopback::Hub;
 use statestore_proto::limits::StoreLimits;
-use statestore_proto::store::{Durability, Record, decode_records, encode_records};
-use statestore_tokio::service::{Commit, Journal, SnapshotPart, StoreConfig};
-use statestore_tokio::{
-    Error, JournalError, Refusal, ServiceError, StateStore, Status, StoreService,
-};
-use tokio::sync::Semaphore;
+use statestore_proto::store::Durability;
+use statestore_tokio::service::StoreConfig;
+use statestore_tokio::{Error, Refusal, ServiceError, StateStore, Status, StoreService};
 
 use super::client;
-
-/// The content of a disk, shared by all journals on it.
-#[derive(Clone)]
-struct Disk(Arc<Inner>);
-
-struct Inner {
-    state: Mutex<State>,
-    /// Permits for commits; used only while `holds` is set.
-    commits: Semaphore,
-}
-
-#[derive(Default)]
-struct State {
-    holds: bool,
-    fails: bool,
-    /// Duration of each commit.
-    takes: Duration,
-    commits: usize,
-    snapshot_after: usize,
-    since_snapshot: usize,
-    log: Vec<Vec<u8>>,
-    parts: Vec<Vec<u8>>,
-    making: Option<(usize, Vec<Vec<u8>>)>,
-    snapshots: usize,
-    free: Option<u64>,
-    /// Bytes that the next commits make free, one item for each.
-    to_free: Vec<u64>,
-    loaded: usize,
-}
-
-impl Disk {
-    fn new() -> Self {
-        Self(Arc::new(Inner { state: Mutex::default(), commits: Semaphore::new(0) }))
-    }
-
-    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        act(&mut self.0.state.lock().expect("no panic elsewhere"))
-    }
-
-    /// Opens the journal as a new process would.
-    fn open(&self) -> OnDisk {
-        self.with(|state| {
-            state.making = None;
-            state.loaded = 0;
-        });
-        OnDisk(self.clone())
-    }
-
-    fn service(&self, hub: &Hub, config: StoreConfig) -> StoreService {
-        let service = StoreService::builder().journal(self.open()).config(config);
-        service.expect("a journal is set").spawn(hub.store_link("statestore"))
-    }
-}
-
-struct OnDisk(Disk);
-
-impl Journal for OnDisk {
-    async fn load(&mut self) -> Result<Option<Vec<Record>>, JournalError> {
-        self.0.with(|state| {
-            let next = state.parts.iter().chain(&state.log).nth(state.loaded);
-            state.loaded += 1;
-            let next = next.map(|bytes| decode_records(bytes).map_err(JournalError::new));
-            next.transpose()
-        })
-    }
-
-    async fn commit(&mut self, commit: Commit) -> Result<(), JournalError> {
-        if self.0.with(|state| state.holds) {
-            self.0.0.commits.acquire().await.expect("never closed").forget();
-        }
-        let takes = self.0.with(|state| state.takes);
-        if takes > Duration::ZERO {
-            tokio::time::sleep(takes).await;
-        }
-        self.0.with(|state| {
-            if state.fails {
-                return Err(JournalError::new("the disk is full: free space and restart"));
-            }
-            state.commits += 1;
-            state.since_snapshot += 1;
-            if let (Some(free), Some(more)) = (&mut state.free, state.to_free.pop()) {
-                *free += more;
-            }
-            let before = state.log.len();
-            if !commit.records.is_empty() {
-                state.log.push(encode_records(&commit.records));
-            }
-            let Some(SnapshotPart { records, is_first, is_last }) = commit.snapshot else {
-                return Ok(());
-            };
-            if is_first {
-                state.making = Some((before, Vec::new()));
-            }
-            let (_, parts) = state.making.as_mut().expect("begun");
-            parts.push(encode_records(&records));
-            if is_last && let Some((before, parts)) = state.making.take() {
-                state.parts = parts;
-                state.log.drain(..before);
-                state.since_snapshot = 0;
-                state.snapshots += 1;
-            }
-            Ok(())
-        })
-    }
-
-    fn wants_snapshot(&self) -> bool {
-        self.0
-            .with(|state| state.snapshot_after > 0 && state.since_snapshot >= state.snapshot_after)
-    }
-
-    fn free_bytes(&self) -> Option<u64> {
-        self.0.with(|state| state.free)
-    }
-
-    fn can_free_space(&self) -> bool {
-        self.0.with(|state| !state.to_free.is_empty())
-    }
-}
+use super::disk::{Disk, State};
 
 fn all() -> StoreConfig {
     StoreConfig::new(7).durability(Durability::All)
@@ -163,7 +42,7 @@ impl Started {
             .collect();
         tokio::time::sleep(Duration::from_millis(100)).await;
         self.disk.with(|state| state.holds = false);
-        self.disk.0.commits.add_permits(1);
+        self.disk.permit_commits(1);
         let mut refused = 0;
         for set in sets {
             refused += usize::from(set.await.expect("no panic").is_err());
@@ -181,7 +60,7 @@ async fn response_waits_until_its_record_is_durable() {
     let soon = Duration::from_millis(100);
     assert!(tokio::time::timeout(soon, &mut set).await.is_err(), "the response waits for the disk");
     assert_eq!(store.get("other").await, Ok(None), "a request about another key does not wait");
-    disk.0.commits.add_permits(1);
+    disk.permit_commits(1);
     set.await.expect("set");
     assert_eq!(disk.with(|state| state.commits), 1);
 }
@@ -384,7 +263,8 @@ async fn space_for_the_rest_of_a_snapshot_is_reserved() {
     for (free, is_accepted) in [(90_u64, true), (70, false), (80, false)] {
         store.get("any").await.expect("get");
         disk.with(|state| state.free = Some(free << 20));
-        disk.0.commits.add_permits(1);
+        // The SET of the last round is in the second commit.
+        disk.permit_commits(2);
         store.get("any").await.expect("get");
         let result =
             store.set(format!("new-{free}"), "v").timeout(Duration::from_millis(100)).await;
@@ -392,7 +272,7 @@ async fn space_for_the_rest_of_a_snapshot_is_reserved() {
         assert_eq!(!is_refused, is_accepted, "{free} MiB free: {result:?}");
     }
     disk.with(|state| (state.holds, state.snapshot_after) = (false, 0));
-    disk.0.commits.add_permits(1);
+    disk.permit_commits(1);
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(disk.with(|state| state.snapshots), 1);
     store.set("new", "v").await.expect("80 MiB are enough");
@@ -410,7 +290,7 @@ async fn waiting_records_form_one_commit() {
         })
         .collect();
     tokio::time::sleep(Duration::from_millis(100)).await;
-    disk.0.commits.add_permits(2);
+    disk.permit_commits(2);
     for set in sets {
         assert_eq!(set.await.expect("it ends"), Ok(()));
     }
@@ -419,6 +299,74 @@ async fn waiting_records_form_one_commit() {
         2,
         "the first record, and all later ones together"
     );
+}
+
+/// The journal persists the second commit as soon as the first is durable, before the service runs.
+#[tokio::test(start_paused = true)]
+async fn responses_of_queued_commits_are_sent_in_turn() {
+    let running = started(all(), |state| state.holds = true).await;
+    let Started { disk, store, .. } = &running;
+    let set = |key| Box::pin(tokio::spawn(store.set(key, "v").into_future()));
+    let soon = Duration::from_millis(5);
+    let mut first = set("a");
+    assert!(tokio::time::timeout(soon, &mut first).await.is_err());
+    let mut second = set("b");
+    assert!(tokio::time::timeout(soon, &mut second).await.is_err());
+    disk.permit_commits(1);
+    first.await.expect("no panic").expect("the first commit is durable");
+    assert!(tokio::time::timeout(soon, &mut second).await.is_err(), "the second is not");
+    disk.permit_commits(1);
+    second.await.expect("no panic").expect("the second commit is durable");
+    assert_eq!(disk.with(|state| (state.commits, state.calls)), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn error_of_the_second_queued_commit_keeps_the_response_of_the_first() {
+    let running = started(all(), |state| state.holds = true).await;
+    let Started { disk, store, .. } = &running;
+    let set = |key| tokio::spawn(store.set(key, "v").into_future());
+    let first = set("a");
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let second = set("b");
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    disk.with(|state| state.fails_after = Some(1));
+    disk.permit_commits(2);
+    first.await.expect("no panic").expect("the first commit is durable");
+    assert_eq!(second.await.expect("no panic"), Err(Error::TimedOut));
+}
+
+/// The journal never becomes idle by itself, since records always wait.
+#[tokio::test(start_paused = true)]
+async fn snapshots_between_small_writes_are_made_and_restored() {
+    let (hub, disk) = (Hub::new(), Disk::new());
+    disk.with(|state| (state.snapshot_after, state.takes) = (20, Duration::from_millis(10)));
+    let service = disk.service(&hub, all());
+    let store = client(hub.link("c")).await;
+    let value = |at: u64, round: u64| format!("{at}-{round}").repeat(500);
+    let writers: Vec<_> = (0..8)
+        .map(|at| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(at)).await;
+                for round in 0..200 {
+                    store.set(format!("k{at}"), value(at, round)).await.expect("set");
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.expect("no panic");
+    }
+    service.shutdown().await;
+    let (snapshots, commits) = disk.with(|state| (state.snapshots, state.commits));
+    // A snapshot is due after twenty commits, and has parts in about ten.
+    assert!(snapshots > 5, "{snapshots} snapshots in {commits} commits");
+    let service = disk.service(&hub, all());
+    service.wait_connected().await.expect("the store connects");
+    for at in 0..8 {
+        let found = store.get(format!("k{at}")).await.expect("get").expect("the key was persisted");
+        assert_eq!(found.value, value(at, 199).as_bytes());
+    }
 }
 
 #[tokio::test(start_paused = true)]

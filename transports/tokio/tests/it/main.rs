@@ -2,6 +2,7 @@
 
 mod batch;
 mod capture;
+mod disk;
 mod facade;
 mod journal;
 mod keys;
