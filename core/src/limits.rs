@@ -21,18 +21,17 @@ pub const CLOCK_ADVANCE_REPORTED: Duration = Duration::from_secs(5);
 /// record every write.
 ///
 /// Writes that are not recorded cost at most one record in this time, unless timestamps of clients
-/// are further ahead: see [`VERSION_RESERVATION_AHEAD`]. After a crash the store continues from the
+/// are further ahead: see [`VERSION_RESERVATION_MIN`]. After a crash the store continues from the
 /// reservation, so its versions are ahead by as much until the wall clock has caught up (our
 /// choice).
 pub const VERSION_RESERVATION: Duration = Duration::from_secs(10);
 
-/// The versions that one record reserves when the version of a write is ahead of the wall clock by
-/// nearly [`VERSION_RESERVATION`] or more, as a lead over that version. While the storage has little
-/// space, it is that of `VERSION_RESERVATION` instead.
+/// Minimum lead of a reservation over the version of the write that causes it, which may be ahead of
+/// the wall clock. While the storage has little space, the minimum is [`VERSION_RESERVATION`].
 ///
 /// A store that crashes again and again moves its clock ahead by as much each time, so it is short
 /// (our choice).
-pub const VERSION_RESERVATION_AHEAD: Duration = Duration::from_secs(1);
+pub const VERSION_RESERVATION_MIN: Duration = Duration::from_secs(1);
 
 /// The number of counts that a `__ts` or `__ft` may be past the last version that a store issued,
 /// if that version is itself more than [`CLOCK_DRIFT_MAX`] ahead of the store's wall clock.

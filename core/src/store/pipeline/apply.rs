@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use super::Address;
 use crate::hlc::{FencingToken, Hlc, Version};
-use crate::limits::{CLOCK_ADVANCE_REPORTED, VERSION_RESERVATION, VERSION_RESERVATION_AHEAD};
+use crate::limits::{CLOCK_ADVANCE_REPORTED, VERSION_RESERVATION, VERSION_RESERVATION_MIN};
 use crate::message::{Command, Condition, Notification};
 use crate::rules::{Change, RequestTimestamps};
 use crate::slab::Slot;
@@ -138,7 +138,7 @@ impl Store {
             // If the version is ahead of the clock, because of a timestamp or of an earlier
             // reservation, the next one must not cause a record again.
             let from_version = match self.storage_space {
-                StorageSpace::Enough => VERSION_RESERVATION_AHEAD,
+                StorageSpace::Enough => VERSION_RESERVATION_MIN,
                 _ => VERSION_RESERVATION,
             };
             let from_clock = now + VERSION_RESERVATION;
