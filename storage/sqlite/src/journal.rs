@@ -130,7 +130,7 @@ fn commit_one(writer: &mut Writer, commit: &Commit, needs: &Needs) -> Result<(),
 fn commit_queued(writer: &mut Writer, queue: &CommitQueue, needs: &Needs) -> Result<(), OpenError> {
     while let Some(commit) = queue.take() {
         commit_one(writer, &commit, needs)?;
-        queue.set_durable();
+        queue.report_durable();
         writer.after_commit();
     }
     Ok(())

@@ -14,7 +14,7 @@ use crate::chain::skip_shown;
 
 pub use commit::{Commit, SnapshotPart};
 pub use queue::CommitQueue;
-pub(crate) use queue::{CommitBytes, Durable};
+pub(crate) use queue::{CommitBytes, DurableCommit};
 
 /// Persists the records of a store, so that the next run of the store can restore its state.
 ///
@@ -70,10 +70,11 @@ pub trait Journal: Send + 'static {
 
     /// Persists the commits of a queue until none waits: one after the other with
     /// [`commit`](Self::commit) by default. An engine with a thread of its own replaces this method,
-    /// so that its thread takes each commit. The service adds commits for 20 ms in one call.
+    /// so that its thread takes each commit. In one call, the service adds commits for 20 ms or up
+    /// to 1 MiB of records, whichever ends first.
     ///
-    /// Report each durable commit with [`CommitQueue::set_durable`]. When this method returns without
-    /// an error, all commits that it has taken are durable.
+    /// Report each durable commit with [`CommitQueue::report_durable`]. When this method returns
+    /// without an error, all commits that it has taken are durable. Take no commit after that.
     ///
     /// # Errors
     /// As [`commit`](Self::commit). Commits that were not reported may be durable or not.
@@ -84,15 +85,15 @@ pub trait Journal: Send + 'static {
         async move {
             while let Some(commit) = queue.take() {
                 self.commit(commit).await?;
-                queue.set_durable();
+                queue.report_durable();
             }
             Ok(())
         }
     }
 
-    /// Returns whether a snapshot is due, so that older records can be dropped. Called while
-    /// neither a commit nor a snapshot is in progress, possibly often, so it must be cheap. `false`
-    /// by default.
+    /// Returns whether a snapshot is due, so that older records can be dropped. Called while no commit
+    /// is in progress, possibly often, so it must be cheap. The result does not matter during a
+    /// snapshot. `false` by default.
     fn wants_snapshot(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! The commits of a service that its journal takes itself.
+//! The next commit, which the service fills and the journal takes.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -11,11 +11,11 @@ use tokio::time::Instant;
 use crate::journal::commit::{Commit, SnapshotPart};
 use crate::metrics::stats::lock_mutex;
 
-/// The commit that a journal persists next.
+/// A queue with at most one commit, which the journal persists next.
 ///
-/// The service adds records to it until the journal [takes](Self::take) it. So the next commit can
-/// begin as soon as the previous one is durable, also if the service is busy or its thread sleeps.
-/// Clones are the same queue.
+/// The service adds records to this commit until the journal [takes](Self::take) it. So the commit
+/// can begin as soon as the previous one is durable, also if the service is busy or its thread
+/// sleeps. Clones are the same queue.
 ///
 /// The thread of an engine persists the commits like this:
 ///
@@ -26,7 +26,7 @@ use crate::metrics::stats::lock_mutex;
 /// while let Some(commit) = queue.take() {
 ///     // Write and flush the commit.
 ///     # drop(commit);
-///     queue.set_durable();
+///     queue.report_durable();
 /// }
 /// ```
 #[derive(Clone, Default)]
@@ -35,8 +35,7 @@ pub struct CommitQueue(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Notified when commits become durable.
-    durable: Notify,
+    on_durable: Notify,
 }
 
 #[derive(Default)]
@@ -44,9 +43,9 @@ struct State {
     waiting: Option<Waiting>,
     /// Commits that were taken and are not durable, oldest first: one, for a journal that persists
     /// one at a time.
-    taken: Vec<Taken>,
+    taken: Vec<TakenCommit>,
     /// Durable commits that the service has not processed: at most those of one call of the journal.
-    durable: Vec<Durable>,
+    durable: Vec<DurableCommit>,
 }
 
 #[derive(Default)]
@@ -61,16 +60,17 @@ struct Waiting {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct CommitBytes {
     pub(crate) records: usize,
-    pub(crate) part: usize,
+    /// Bytes of the part of a snapshot, if the commit has one.
+    pub(crate) part: Option<usize>,
 }
 
-struct Taken {
+struct TakenCommit {
     batch: Option<BatchId>,
     since: Instant,
 }
 
 /// A commit that is durable.
-pub(crate) struct Durable {
+pub(crate) struct DurableCommit {
     /// The last batch of records in the commit.
     pub(crate) batch: Option<BatchId>,
     pub(crate) took: Duration,
@@ -83,21 +83,26 @@ impl CommitQueue {
     pub fn take(&self) -> Option<Commit> {
         let state = &mut *lock_mutex(&self.0.state);
         let Waiting { commit, batch, .. } = state.waiting.take()?;
-        state.taken.push(Taken { batch, since: Instant::now() });
+        state.taken.push(TakenCommit { batch, since: Instant::now() });
         Some(commit)
     }
 
-    /// Reports that all taken commits are durable.
-    pub fn set_durable(&self) {
+    /// Reports that all commits that were taken are durable.
+    pub fn report_durable(&self) {
         let State { taken, durable, .. } = &mut *lock_mutex(&self.0.state);
+        if taken.is_empty() {
+            return;
+        }
         durable.extend(
-            taken.drain(..).map(|Taken { batch, since }| Durable { batch, took: since.elapsed() }),
+            taken
+                .drain(..)
+                .map(|TakenCommit { batch, since }| DurableCommit { batch, took: since.elapsed() }),
         );
-        self.0.durable.notify_one();
+        self.0.on_durable.notify_one();
     }
 
-    /// Adds a batch to the next commit, and a portion with this many bytes to its part of a
-    /// snapshot.
+    /// Adds a batch to the next commit, and a portion of a snapshot, with its bytes, to the part in
+    /// it. No portion may follow the last one of a snapshot in the same commit.
     pub(crate) fn add(&self, batch: Option<Batch>, portion: Option<(SnapshotPart, usize)>) {
         let state = &mut *lock_mutex(&self.0.state);
         let Waiting { commit, batch: last, bytes } = state.waiting.get_or_insert_default();
@@ -107,7 +112,7 @@ impl CommitQueue {
             commit.records.extend(batch.records);
         }
         if let Some((portion, length)) = portion {
-            bytes.part = bytes.part.saturating_add(length);
+            bytes.part = Some(bytes.part.unwrap_or(0).saturating_add(length));
             match &mut commit.snapshot {
                 Some(part) => {
                     part.records.extend(portion.records);
@@ -123,13 +128,13 @@ impl CommitQueue {
         lock_mutex(&self.0.state).waiting.as_ref().map(|waiting| waiting.bytes)
     }
 
-    /// Waits until commits are durable that [`take_durable`](Self::take_durable) has not returned.
-    pub(crate) async fn wait_durable(&self) {
-        self.0.durable.notified().await;
+    /// Waits until a commit is reported as durable.
+    pub(crate) async fn wait_reported(&self) {
+        self.0.on_durable.notified().await;
     }
 
     /// The commits that have become durable since the last call, oldest first.
-    pub(crate) fn take_durable(&self) -> Vec<Durable> {
+    pub(crate) fn take_durable(&self) -> Vec<DurableCommit> {
         core::mem::take(&mut lock_mutex(&self.0.state).durable)
     }
 }

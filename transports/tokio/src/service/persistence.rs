@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::journal::{
-    CommitBytes, CommitQueue, Durable, DynJournal, JournalError, JournalFuture, SnapshotPart,
+    CommitBytes, CommitQueue, DurableCommit, DynJournal, JournalError, JournalFuture, SnapshotPart,
 };
 use crate::service::capture::Capture;
 
@@ -32,8 +32,9 @@ const PART_BYTES_MAX: usize = 1 << 20;
 /// of `statestore-sqlite` by 16 MiB, unless commits follow each other without a pause.
 const SNAPSHOT_RESERVE: u64 = 20 << 20;
 
-/// Maximum time, and bytes of records, during which commits are added for a busy journal. Then the
-/// journal becomes idle, and the service measures the space and begins a snapshot that is due.
+/// While the journal is busy, commits are added for at most this time and up to these bytes of
+/// records. Then it becomes idle, and the service measures the space and begins a snapshot that is
+/// due.
 const QUEUEING_MAX: Duration = Duration::from_millis(20);
 const QUEUED_BYTES_MAX: usize = 1 << 20;
 
@@ -44,22 +45,23 @@ const SPACE_SNAPSHOT_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) struct Persistence {
     state: State,
     queue: CommitQueue,
-    /// The time at which the journal was idle.
-    idle_at: Instant,
+    /// The time at which the journal was last idle.
+    queueing_since: Instant,
     /// The position of the snapshot in progress.
     snapshot: Option<SnapshotPosition>,
-    /// Maximum bytes of its parts that are not committed.
+    /// Maximum bytes of its parts that were not committed when the journal was last idle.
     snapshot_left: usize,
-    /// Set if a part of a snapshot waits until a commit contains all records.
-    part_waits: bool,
+    /// Set if the next part of a snapshot cannot be made before all records are in commits.
+    /// Meanwhile the store receives nothing.
+    snapshot_waits: bool,
     /// Set if no further snapshot may begin, and no commit is made only to free space.
     is_ending: bool,
     /// Free bytes of the storage below which durable writes are refused.
     reserve: u64,
     space: StorageSpace,
-    /// Free bytes of the storage, if known. They may not contain the queued commits yet.
+    /// Free bytes of the storage, if known, when the journal was last idle.
     free: Option<u64>,
-    /// Bytes of the records of these commits.
+    /// Bytes of the records of the commits that were queued since then.
     queued_bytes: usize,
     last_snapshot: Option<Instant>,
     has_records_since_snapshot: bool,
@@ -76,7 +78,8 @@ enum State {
     Idle(Box<dyn DynJournal>),
     /// The journal persists the commits of the queue.
     Busy(JournalFuture<()>),
-    /// The error is reported after the last durable commits.
+    /// The journal is not called again. The error is returned after the commits that became durable
+    /// before it.
     Failed(JournalError),
     Moved,
 }
@@ -98,12 +101,12 @@ impl UnloadedJournal {
                     space: StorageSpace::Enough,
                     free: journal.free_bytes(),
                     queue: CommitQueue::default(),
-                    idle_at: Instant::now(),
+                    queueing_since: Instant::now(),
                     queued_bytes: 0,
                     state: State::Idle(journal),
                     snapshot: None,
                     snapshot_left: 0,
-                    part_waits: false,
+                    snapshot_waits: false,
                     is_ending: false,
                     reserve,
                     last_snapshot: None,
@@ -146,19 +149,23 @@ impl Persistence {
         wants_snapshot: bool,
         can_free_space: bool,
     ) {
-        // A commit waits if it was queued when the journal had taken the last one.
+        // A commit waits if it was added after the journal had last looked, before it returned.
         let waiting = self.queue.waiting_bytes();
-        self.queued_bytes = waiting.map_or(0, |bytes| bytes.records);
-        self.idle_at = Instant::now();
-        self.snapshot_left = self.snapshot.as_ref().map_or(0, SnapshotPosition::bytes_left);
+        let CommitBytes { records, part } = waiting.unwrap_or_default();
+        self.queued_bytes = records;
+        self.queueing_since = Instant::now();
+        let left = self.snapshot.as_ref().map_or(0, SnapshotPosition::bytes_left);
+        self.snapshot_left = left.saturating_add(part.unwrap_or(0));
         self.update_space(store);
-        let is_due = self.snapshot.is_none()
+        // The last part of a snapshot may be in the commit that waits.
+        let is_making_snapshot = self.snapshot.is_some() || part.is_some();
+        let is_due = !is_making_snapshot
             && !self.is_ending
             && (wants_snapshot || self.is_space_snapshot_due())
             && self.has_space_for_snapshot(store);
         let batch = if waiting.is_none() { store.poll_records() } else { None };
         let has_all_records = store.store().waiting_record_bytes() == 0;
-        self.part_waits = (is_due || self.snapshot.is_some()) && !has_all_records;
+        self.snapshot_waits = (is_due || self.snapshot.is_some()) && !has_all_records;
         let begins_snapshot = is_due && has_all_records;
         if begins_snapshot {
             self.snapshot = Some(SnapshotPosition::default());
@@ -167,19 +174,16 @@ impl Persistence {
         }
         self.queued_bytes += batch.as_ref().map_or(0, |batch| batch.bytes);
         let has_records = waiting.is_some() || batch.is_some();
-        let part = match has_records {
-            true => part_bytes(self.queued_bytes),
-            false => PART_BYTES,
-        };
-        let part = self.next_portion(now, store, part);
+        let part_max = if has_records { part_bytes(self.queued_bytes) } else { PART_BYTES };
+        let portion = self.next_portion(now, store, part_max.saturating_sub(part.unwrap_or(0)));
         let frees_space = self.has_little_space() && !self.is_ending && can_free_space;
-        if !has_records && part.is_none() && !frees_space {
+        if !has_records && portion.is_none() && !frees_space {
             return;
         }
         // The first part contains the effects of the records in its commit.
         self.has_records_since_snapshot =
             !begins_snapshot && (self.has_records_since_snapshot || has_records);
-        self.queue.add(batch, part);
+        self.queue.add(batch, portion);
         if let State::Idle(journal) = core::mem::replace(&mut self.state, State::Moved) {
             self.state = State::Busy(journal.commit_queued(self.queue.clone()));
         }
@@ -189,40 +193,44 @@ impl Persistence {
     /// snapshot in progress.
     fn add_to_next_commit(&mut self, now: Now, store: &mut CapturedStore) {
         let waiting = store.store().waiting_record_bytes();
-        let has_capacity = self.idle_at.elapsed() < QUEUEING_MAX
+        let has_capacity = self.queueing_since.elapsed() < QUEUEING_MAX
             && self.queued_bytes.saturating_add(waiting) <= QUEUED_BYTES_MAX;
-        if self.part_waits || !has_capacity {
+        if self.snapshot_waits || !has_capacity {
             return;
         }
         let Some(batch) = store.poll_records() else { return };
         self.queued_bytes += batch.bytes;
         self.has_records_since_snapshot = true;
         let CommitBytes { records, part } = self.queue.waiting_bytes().unwrap_or_default();
-        let more = part_bytes(records.saturating_add(batch.bytes)).saturating_sub(part);
-        let portion = self.next_portion(now, store, more);
+        let part_max = part_bytes(records.saturating_add(batch.bytes));
+        let portion = self.next_portion(now, store, part_max.saturating_sub(part.unwrap_or(0)));
         self.queue.add(Some(batch), portion);
     }
 
-    /// Takes the next portion of the snapshot in progress, with its bytes, if all records are in
-    /// commits. So a snapshot contains no change whose record is in a later commit.
+    /// Takes the next portion of the snapshot in progress, and returns it with its bytes, which exceed
+    /// `bytes_max` by at most one record. There is none before all records are in commits, since a
+    /// snapshot contains no change whose record is in a later commit.
     fn next_portion(
         &mut self,
         now: Now,
         store: &CapturedStore,
-        bytes: usize,
+        bytes_max: usize,
     ) -> Option<(SnapshotPart, usize)> {
         let has_all_records = store.store().waiting_record_bytes() == 0;
-        let position = self.snapshot.take_if(|_| has_all_records && bytes > 0)?;
+        let position = self.snapshot.take_if(|_| has_all_records && bytes_max > 0)?;
         let is_first = position == SnapshotPosition::default();
-        let (records, next) = store.store().snapshot_part(now, &position, bytes);
+        let left = if is_first { store.store().snapshot_bytes() } else { position.bytes_left() };
+        let (records, next) = store.store().snapshot_part(now, &position, bytes_max);
+        let left_after = next.as_ref().map_or(0, SnapshotPosition::bytes_left);
         self.snapshot = next;
-        Some((SnapshotPart { records, is_first, is_last: self.snapshot.is_none() }, bytes))
+        let part = SnapshotPart { records, is_first, is_last: self.snapshot.is_none() };
+        Some((part, left.saturating_sub(left_after)))
     }
 
     /// Returns whether the store can receive messages. It receives none while a part of a snapshot
     /// waits, or a flood of writes could delay the snapshot for ever.
     pub(crate) const fn can_receive(&self) -> bool {
-        !self.part_waits
+        !self.snapshot_waits
     }
 
     /// Measures the space before a request, unless a commit is in progress. Other programs may have
@@ -316,27 +324,27 @@ impl Persistence {
         self.snapshot = None;
     }
 
-    /// Returns whether no commit is in progress or waits, and no error is left to report.
+    /// Returns whether no commit is in progress, and no error is left to return. Since
+    /// [`queue_commit`](Self::queue_commit) was called, no commit waits either.
     pub(crate) const fn is_idle(&self) -> bool {
         matches!(self.state, State::Idle(_))
     }
 
     /// Waits until commits are durable, and returns them; forever if no commit is in progress. The
     /// future can be dropped without losing the result.
-    pub(crate) async fn wait_durable(&mut self) -> Result<Vec<Durable>, JournalError> {
+    pub(crate) async fn wait_durable(&mut self) -> Result<Vec<DurableCommit>, JournalError> {
         let Self { state, queue, .. } = self;
         match state {
             State::Idle(_) | State::Moved => return core::future::pending().await,
             State::Failed(error) => return Err(error.clone()),
             State::Busy(commits) => tokio::select! {
                 biased;
-                () = queue.wait_durable() => {}
+                () = queue.wait_reported() => {}
                 (journal, result) = commits => *state = match result {
                     Ok(()) => {
-                        queue.set_durable();
+                        queue.report_durable();
                         State::Idle(journal)
                     }
-                    // A failed journal is not called again.
                     Err(error) => State::Failed(error),
                 },
             },

@@ -17,7 +17,7 @@ use tracing::{Level, debug, field, warn};
 
 use crate::drive::clock::Clock;
 use crate::drive::task::{Task, subscription_refused};
-use crate::journal::{Durable, JournalError};
+use crate::journal::{DurableCommit, JournalError};
 use crate::link::LinkError;
 use crate::metrics::stats::{StoreStats, lock_mutex};
 use crate::service::capture::Capture;
@@ -233,7 +233,7 @@ impl Task for StoreTask {
 
     async fn background_work(&mut self) -> Result<(), JournalError> {
         let Some(persistence) = &mut self.persistence else { return core::future::pending().await };
-        for Durable { batch, took } in persistence.wait_durable().await? {
+        for DurableCommit { batch, took } in persistence.wait_durable().await? {
             lock_mutex(&self.stats).commit_times.record(took);
             #[cfg(feature = "metrics")]
             crate::metrics::recorder::record_commit(took);

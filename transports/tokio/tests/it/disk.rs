@@ -1,5 +1,6 @@
 //! A journal on a simulated disk.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,8 +29,6 @@ pub(crate) struct State {
     /// Duration of each commit.
     pub(crate) takes: Duration,
     pub(crate) commits: usize,
-    /// Calls of `commit_queued`.
-    pub(crate) calls: usize,
     pub(crate) snapshot_after: usize,
     pub(crate) since_snapshot: usize,
     pub(crate) log: Vec<Vec<u8>>,
@@ -73,6 +72,16 @@ impl Disk {
 
 pub(crate) struct OnDisk(Disk);
 
+/// Checks that a snapshot contains each key once.
+fn check_keys(parts: &[Vec<u8>]) {
+    let mut keys = BTreeSet::new();
+    for record in parts.iter().flat_map(|part| decode_records(part).expect("valid records")) {
+        if let Record::Put { key, .. } = record {
+            assert!(keys.insert(key.clone()), "two snapshots in one: {key:?}");
+        }
+    }
+}
+
 impl Journal for OnDisk {
     async fn load(&mut self) -> Result<Option<Vec<Record>>, JournalError> {
         self.0.with(|state| {
@@ -81,15 +90,6 @@ impl Journal for OnDisk {
             let next = next.map(|bytes| decode_records(bytes).map_err(JournalError::new));
             next.transpose()
         })
-    }
-
-    async fn commit_queued(&mut self, queue: &CommitQueue) -> Result<(), JournalError> {
-        self.0.with(|state| state.calls += 1);
-        while let Some(commit) = queue.take() {
-            self.commit(commit).await?;
-            queue.set_durable();
-        }
-        Ok(())
     }
 
     async fn commit(&mut self, commit: Commit) -> Result<(), JournalError> {
@@ -125,6 +125,7 @@ impl Journal for OnDisk {
             let (_, parts) = state.making.as_mut().expect("begun");
             parts.push(encode_records(&records));
             if is_last && let Some((before, parts)) = state.making.take() {
+                check_keys(&parts);
                 state.parts = parts;
                 state.log.drain(..before);
                 state.since_snapshot = 0;
@@ -145,5 +146,36 @@ impl Journal for OnDisk {
 
     fn can_free_space(&self) -> bool {
         self.0.with(|state| !state.to_free.is_empty())
+    }
+}
+
+/// A journal that needs a millisecond to return after its last commit, as one with a thread does.
+pub(crate) struct Lingering(pub(crate) OnDisk);
+
+impl Journal for Lingering {
+    async fn load(&mut self) -> Result<Option<Vec<Record>>, JournalError> {
+        self.0.load().await
+    }
+
+    async fn commit(&mut self, commit: Commit) -> Result<(), JournalError> {
+        self.0.commit(commit).await
+    }
+
+    async fn commit_queued(&mut self, queue: &CommitQueue) -> Result<(), JournalError> {
+        self.0.commit_queued(queue).await?;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        Ok(())
+    }
+
+    fn wants_snapshot(&self) -> bool {
+        self.0.wants_snapshot()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.0.free_bytes()
+    }
+
+    fn can_free_space(&self) -> bool {
+        self.0.can_free_space()
     }
 }
