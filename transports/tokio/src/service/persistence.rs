@@ -32,7 +32,7 @@ const PART_BYTES_MAX: usize = 1 << 20;
 /// of `statestore-sqlite` by 16 MiB, unless commits follow each other without a pause.
 const SNAPSHOT_RESERVE: u64 = 20 << 20;
 
-/// While the journal is busy, commits are added for at most this time and up to these bytes of
+/// While the journal is busy, commits are added for at most this time, and with up to these bytes of
 /// records. Then it becomes idle, and the service measures the space and begins a snapshot that is
 /// due.
 const QUEUEING_MAX: Duration = Duration::from_millis(20);
@@ -192,16 +192,17 @@ impl Persistence {
     /// Adds records to the next commit while the journal persists others, and to its part of a
     /// snapshot in progress.
     fn add_to_next_commit(&mut self, now: Now, store: &mut CapturedStore) {
-        let waiting = store.store().waiting_record_bytes();
-        let has_capacity = self.queueing_since.elapsed() < QUEUEING_MAX
-            && self.queued_bytes.saturating_add(waiting) <= QUEUED_BYTES_MAX;
-        if self.snapshot_waits || !has_capacity {
+        let waiting = self.queue.waiting_bytes();
+        // Records that join a commit do not keep the journal busy for longer.
+        let is_in_time = waiting.is_some() || self.queueing_since.elapsed() < QUEUEING_MAX;
+        let bytes = self.queued_bytes.saturating_add(store.store().waiting_record_bytes());
+        if self.snapshot_waits || !is_in_time || bytes > QUEUED_BYTES_MAX {
             return;
         }
         let Some(batch) = store.poll_records() else { return };
         self.queued_bytes += batch.bytes;
         self.has_records_since_snapshot = true;
-        let CommitBytes { records, part } = self.queue.waiting_bytes().unwrap_or_default();
+        let CommitBytes { records, part } = waiting.unwrap_or_default();
         let part_max = part_bytes(records.saturating_add(batch.bytes));
         let portion = self.next_portion(now, store, part_max.saturating_sub(part.unwrap_or(0)));
         self.queue.add(Some(batch), portion);

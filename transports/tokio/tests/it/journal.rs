@@ -320,6 +320,22 @@ async fn responses_of_queued_commits_are_sent_in_turn() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn record_joins_the_commit_that_waits_for_a_slow_disk() {
+    let running = started(all(), |state| state.holds = true).await;
+    let Started { disk, store, .. } = &running;
+    let mut sets = Vec::new();
+    for (key, pause) in [("first", 5), ("second", 100), ("third", 100)] {
+        sets.push(tokio::spawn(store.set(key, "v").into_future()));
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+    disk.permit_commits(2);
+    for set in sets {
+        set.await.expect("no panic").expect("set");
+    }
+    assert_eq!(disk.with(|state| state.commits), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn error_of_the_second_queued_commit_keeps_the_response_of_the_first() {
     let running = started(all(), |state| state.holds = true).await;
     let Started { disk, store, .. } = &running;
