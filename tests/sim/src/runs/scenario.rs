@@ -243,10 +243,10 @@ impl Scenario {
     }
 
     /// Maximum transit time of an effect of the store to a connected client. A write waits for the
-    /// current batch and its own. A deferred expiry waited as long before.
+    /// current commit, for a small one, and for its own. A deferred expiry waited as long before.
     #[must_use]
     pub fn transit_max(&self) -> u64 {
-        let longest = self.faults.delay_max * 2 + self.persist_max * 4;
+        let longest = self.faults.delay_max * 2 + self.persist_max * 6;
         u64::try_from(longest.as_millis()).unwrap_or(u64::MAX)
     }
 }

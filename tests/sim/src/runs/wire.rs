@@ -87,7 +87,9 @@ pub struct Answer {
 /// One request and its deliveries.
 #[derive(Clone, Debug)]
 pub struct Exchange {
-    /// Position of its first delivery among all requests.
+    /// Position among all requests of its first delivery that was answered; of its first delivery
+    /// if none was. The store may drop a request whose expiry has passed, and then answer another
+    /// copy.
     pub first: u64,
     /// Number of deliveries to the store.
     pub deliveries: u32,
@@ -149,6 +151,9 @@ impl Wire {
             replies: Vec::new(),
         });
         exchange.deliveries += 1;
+        if exchange.expected.is_empty() && expected.is_some() {
+            exchange.first = self.requests;
+        }
         exchange.expected.extend(expected);
     }
 

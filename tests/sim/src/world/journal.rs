@@ -19,6 +19,8 @@ pub(super) struct Journal {
     snapshot: Vec<Record>,
     log: Vec<Record>,
     making: Option<Making>,
+    /// Set if the last commit may have left records behind.
+    was_small: bool,
     /// The commit in progress, and when it becomes durable.
     commit: Option<(Instant, Commit)>,
 }
@@ -50,6 +52,7 @@ impl Journal {
             snapshot: Vec::new(),
             log: Vec::new(),
             making: None,
+            was_small: false,
             commit: None,
         }
     }
@@ -109,8 +112,9 @@ impl Journal {
             let position = Some(SnapshotPosition::default());
             self.making = Some(Making { position, records: Vec::new(), log: self.log.len() });
         }
-        // Sometimes a small transaction.
-        let whole = every == 0 || self.rng.bool();
+        // Sometimes a small transaction, but not twice in a row: see `Scenario::transit_max`.
+        let whole = every == 0 || self.rng.bool() || self.was_small;
+        self.was_small = !whole;
         let batch = if whole { store.poll_records() } else { store.poll_records_within(1) };
         // A part is written with the records before it, never ahead of them.
         let is_all = whole || batch.is_none();
