@@ -20,10 +20,10 @@ pub(crate) use queue::{CommitBytes, DurableCommit};
 ///
 /// The drive loop calls [`load`](Self::load) before the first connection until no records are left.
 /// Then it calls [`commit_queued`](Self::commit_queued), one call at a time, which calls
-/// [`commit`](Self::commit) unless an engine replaces it. The records that the store writes during a
-/// commit form the next commit, so engines need no timer to group writes. No response,
-/// acknowledgement or notification that depends on a commit is sent before the commit is durable. An
-/// error is final: the [service](crate::StoreService) ends, and the broker redelivers the
+/// [`commit`](Self::commit) unless an engine replaces it. The records that the store writes during
+/// a commit form the next commit, so engines need no timer to group writes. No response,
+/// acknowledgement or notification that depends on a commit is sent before the commit is durable.
+/// An error is final: the [service](crate::StoreService) ends, and the broker redelivers the
 /// unacknowledged requests.
 ///
 /// Engines persist [records](Record) in the form of
@@ -69,9 +69,9 @@ pub trait Journal: Send + 'static {
     fn commit(&mut self, commit: Commit) -> impl Future<Output = Result<(), JournalError>> + Send;
 
     /// Persists the commits of a queue until none waits: one after the other with
-    /// [`commit`](Self::commit) by default. An engine with a thread of its own replaces this method,
-    /// so that its thread takes each commit. In one call, the service adds commits for 20 ms or up
-    /// to 1 MiB of records, whichever ends first.
+    /// [`commit`](Self::commit) by default. An engine with a thread of its own replaces this
+    /// method, so that its thread takes each commit. In one call, the service adds commits for 20
+    /// ms or up to 1 MiB of records, whichever ends first.
     ///
     /// Report each durable commit with [`CommitQueue::report_durable`]. When this method returns
     /// without an error, all commits that it has taken are durable. Take no commit after that.
@@ -91,9 +91,9 @@ pub trait Journal: Send + 'static {
         }
     }
 
-    /// Returns whether a snapshot is due, so that older records can be dropped. Called while no commit
-    /// is in progress, possibly often, so it must be cheap. The result does not matter during a
-    /// snapshot. `false` by default.
+    /// Returns whether a snapshot is due, so that older records can be dropped. Called while no
+    /// commit is in progress, possibly often, so it must be cheap. The result does not matter
+    /// during a snapshot. `false` by default.
     fn wants_snapshot(&self) -> bool {
         false
     }

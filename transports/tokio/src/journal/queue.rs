@@ -44,7 +44,8 @@ struct State {
     /// Commits that were taken and are not durable, oldest first: one, for a journal that persists
     /// one at a time.
     taken: Vec<TakenCommit>,
-    /// Durable commits that the service has not processed: at most those of one call of the journal.
+    /// Durable commits that the service has not processed: at most those of one call of the
+    /// journal.
     durable: Vec<DurableCommit>,
 }
 

@@ -32,9 +32,9 @@ const PART_BYTES_MAX: usize = 1 << 20;
 /// of `statestore-sqlite` by 16 MiB, unless commits follow each other without a pause.
 const SNAPSHOT_RESERVE: u64 = 20 << 20;
 
-/// While the journal is busy, commits are added for at most this time, and with up to these bytes of
-/// records. Then it becomes idle, and the service measures the space and begins a snapshot that is
-/// due.
+/// While the journal is busy, commits are added for at most this time, and with up to these bytes
+/// of records. Then it becomes idle, and the service measures the space and begins a snapshot that
+/// is due.
 const QUEUEING_MAX: Duration = Duration::from_millis(20);
 const QUEUED_BYTES_MAX: usize = 1 << 20;
 
@@ -208,9 +208,9 @@ impl Persistence {
         self.queue.add(Some(batch), portion);
     }
 
-    /// Takes the next portion of the snapshot in progress, and returns it with its bytes, which exceed
-    /// `bytes_max` by at most one record. There is none before all records are in commits, since a
-    /// snapshot contains no change whose record is in a later commit.
+    /// Takes the next portion of the snapshot in progress, and returns it with its bytes, which
+    /// exceed `bytes_max` by at most one record. There is none before all records are in commits,
+    /// since a snapshot contains no change whose record is in a later commit.
     fn next_portion(
         &mut self,
         now: Now,
