@@ -20,37 +20,40 @@ const SHOWN_MAX: usize = 256;
 /// Number of first bytes that are shown of longer bytes, before their length and their hash.
 const HEAD_LEN: usize = 64;
 
-/// Writes bytes as text in quotes.
-fn write_shown(to: &mut impl fmt::Write, bytes: &[u8]) -> fmt::Result {
-    to.write_str("\"")?;
-    match bytes.get(..HEAD_LEN) {
-        Some(head) if bytes.len() > SHOWN_MAX => {
-            let (head, len, hash) = (head.escape_ascii(), bytes.len(), hash(bytes));
-            write!(to, "{head}\"... ({len} bytes, {hash:016x})")
-        }
-        _ => {
-            write_escaped(to, bytes)?;
-            to.write_str("\"")
+/// Bytes as text in quotes.
+struct Shown<'a>(&'a [u8]);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(bytes) = *self;
+        match bytes.get(..HEAD_LEN) {
+            Some(head) if bytes.len() > SHOWN_MAX => {
+                let (head, len, hash) = (head.escape_ascii(), bytes.len(), hash(bytes));
+                write!(f, "\"{head}\"... ({len} bytes, {hash:016x})")
+            }
+            _ => {
+                f.write_str("\"")?;
+                write_escaped(f, bytes)?;
+                f.write_str("\"")
+            }
         }
     }
 }
 
-/// Writes bytes as `escape_ascii` does, which formats each byte by itself. Most bytes of a capture
-/// need no escape, so runs of them are written at once; most others are line ends.
-fn write_escaped(to: &mut impl fmt::Write, mut bytes: &[u8]) -> fmt::Result {
+/// Writes bytes as `escape_ascii` does. Most bytes of a capture need no escape, so runs of
+/// them are written at once.
+fn write_escaped(f: &mut fmt::Formatter<'_>, mut bytes: &[u8]) -> fmt::Result {
     let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\'' | b'\\');
-    loop {
+    while !bytes.is_empty() {
         let plain = bytes.iter().position(|byte| !is_plain(byte)).unwrap_or(bytes.len());
         let (run, rest) = bytes.split_at(plain);
-        to.write_str(core::str::from_utf8(run).map_err(|_| fmt::Error)?)?;
-        let Some((escaped, rest)) = rest.split_first() else { return Ok(()) };
-        match escaped {
-            b'\r' => to.write_str("\\r")?,
-            b'\n' => to.write_str("\\n")?,
-            other => write!(to, "{}", other.escape_ascii())?,
-        }
+        f.write_str(core::str::from_utf8(run).map_err(|_| fmt::Error)?)?;
+        let escaped = rest.iter().position(is_plain).unwrap_or(rest.len());
+        let (run, rest) = rest.split_at(escaped);
+        write!(f, "{}", run.escape_ascii())?;
         bytes = rest;
     }
+    Ok(())
 }
 
 fn hash(bytes: &[u8]) -> u64 {
@@ -69,17 +72,13 @@ pub(crate) fn write_transmit(
 ) -> fmt::Result {
     match transmit {
         Transmit::Subscribe { filter, token } => {
-            to.write_str("SUBSCRIBE ")?;
-            write_shown(to, filter.as_bytes())?;
-            write!(to, " {}", token.into_raw())
+            write!(to, "SUBSCRIBE {} {}", Shown(filter.as_bytes()), token.into_raw())
         }
         Transmit::Acknowledge(delivery) => write!(to, "acknowledge {}", delivery.0),
         Transmit::Disconnect { client_id, response_topic, offence } => {
-            to.write_str("DISCONNECT ")?;
-            write_shown(to, client_id.as_bytes())?;
-            to.write_str(" ")?;
-            write_shown(to, response_topic.as_bytes())?;
-            write!(to, " {offence}")
+            let (client_id, topic) =
+                (Shown(client_id.as_bytes()), Shown(response_topic.as_bytes()));
+            write!(to, "DISCONNECT {client_id} {topic} {offence}")
         }
         Transmit::Publish(publish) => write_publish(to, publish, redaction, is_redacted),
         // A kind of packet that this version does not know.
@@ -97,22 +96,17 @@ fn write_publish(
         publish;
     let payload =
         redaction.map_or(Cow::Borrowed(&payload[..]), |redaction| redaction.output(payload));
-    text.write_str("PUBLISH ")?;
-    write_shown(text, topic.as_bytes())?;
-    text.write_str(" ")?;
-    write_shown(text, &payload)?;
+    write!(text, "PUBLISH {} {}", Shown(topic.as_bytes()), Shown(&payload))?;
     for (name, value) in publish.user_properties() {
         if !(is_redacted && name == property::REASON) {
             write!(text, " {name}={value}")?;
         }
     }
     if let Some(topic) = response_topic {
-        text.write_str(" response topic ")?;
-        write_shown(text, topic.as_bytes())?;
+        write!(text, " response topic {}", Shown(topic.as_bytes()))?;
     }
     if let Some(data) = correlation_data {
-        text.write_str(" correlation ")?;
-        write_shown(text, data.as_bytes())?;
+        write!(text, " correlation {}", Shown(data.as_bytes()))?;
     }
     if let Some(seconds) = message_expiry {
         write!(text, " expires after {seconds} s")?;
@@ -175,19 +169,15 @@ mod tests {
 
     #[test]
     fn runs_of_plain_bytes_are_written_like_single_bytes() {
-        let shown = |bytes: &[u8]| {
-            let mut text = String::new();
-            assert_eq!(write_shown(&mut text, bytes), Ok(()));
-            text
-        };
         let all: Vec<u8> = (0..=u8::MAX).collect();
         for len in 1..=5 {
             for bytes in all.windows(len) {
-                assert_eq!(shown(bytes), format!("\"{}\"", bytes.escape_ascii()));
+                let expected = format!("\"{}\"", bytes.escape_ascii());
+                assert_eq!(format!("{}", Shown(bytes)), expected);
             }
         }
-        assert_eq!(shown(b""), "\"\"");
+        assert_eq!(format!("{}", Shown(b"")), "\"\"");
         let mixed = b"$4\r\n21.5\r\n\\\"'\x7f\xff end";
-        assert_eq!(shown(mixed), format!("\"{}\"", mixed.escape_ascii()));
+        assert_eq!(format!("{}", Shown(mixed)), format!("\"{}\"", mixed.escape_ascii()));
     }
 }

@@ -242,10 +242,10 @@ fn replay() {
 
 /// Seeds of long runs whose reports were wrong. In 1016429 a change is lost with the connection, 75
 /// ms before the client reports the gap. In 10164968 and 10261832 the store answers the second copy
-/// of a request after a later request. In the others a commit had waited for several small ones.
+/// of a request after a later request.
 #[test]
 fn seeds_of_earlier_findings_pass_every_check() {
-    const SEEDS: [u64; 6] = [1_016_429, 10_164_968, 10_261_832, 10_007_025, 10_237_121, 10_244_577];
+    const SEEDS: [u64; 3] = [1_016_429, 10_164_968, 10_261_832];
     for seed in SEEDS {
         let report = runs::run(seed, runs::STEPS);
         assert!(report.violations.is_empty(), "{report}");

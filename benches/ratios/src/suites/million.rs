@@ -94,8 +94,8 @@ fn start(folder: &Path, keys: usize, report: &mut Report<'_>) -> Result<(), Fail
     Ok(())
 }
 
-/// A journal that reports whether its current commit has a part of a snapshot. So it passes on one
-/// commit at a time, and not the queue, which is a little slower.
+/// A journal that reports whether its current commit has a part of a snapshot. To see
+/// each commit, it does not give the queue to the other journal, which would be a little faster.
 struct ObservedJournal {
     journal: SqliteJournal,
     writes_snapshot: Arc<AtomicBool>,
