@@ -5,7 +5,7 @@ use std::time::Duration;
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::transport::Incoming;
 use statestore_server::{BindError, Broker, EmbeddedLink, Limits, Redirect};
-use statestore_testkit::process::timely;
+use statestore_testkit::process::{timely, wait_free};
 use statestore_testkit::wire::packets::Reason;
 use statestore_testkit::wire::raw::{Hello, Raw, blob, response_topic};
 use statestore_tokio::{AsIncoming, Link, LinkEvent, StateStore};
@@ -59,6 +59,7 @@ async fn stopped_or_dropped_broker_frees_its_port() {
         let (broker, service) = start(options()).await;
         let address = broker.local_addr();
         broker.stop().await;
+        wait_free(address);
         let other = Broker::bind(statestore_server::Options::new(address)).await;
         drop(other.expect("the port is free"));
         while let Err(error) = broker.start().await {

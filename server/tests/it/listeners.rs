@@ -1,12 +1,11 @@
 //! Several listeners of one broker.
 
 use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
 
 use statestore_client::Tls;
 use statestore_server::{BindError, CertificateName, CertificateUsers, TlsPem, Users};
 use statestore_testkit::credentials::Certificates;
-use statestore_testkit::process::timely;
+use statestore_testkit::process::{timely, wait_free};
 use statestore_testkit::wire::packets::Reason;
 use statestore_tokio::Options as ClientOptions;
 
@@ -70,11 +69,8 @@ async fn four_kinds_of_listeners_serve_the_same_store() {
             assert_ne!(connect_reason(&plain_at_tls).await, Reason::SUCCESS);
             drop((plain, secured));
             broker.stop().await;
-            // `stop` waits for two seconds, which can be too short on a busy machine.
             for address in &addresses {
-                while tokio::net::TcpStream::connect(address).await.is_ok() {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
+                wait_free(address);
             }
             broker.start().await.expect("restart");
         }
@@ -89,9 +85,11 @@ async fn no_listener_stays_bound_if_one_cannot_be_bound() {
         let taken = taken.local_addr().map(|address| (taken, address)).expect("an address");
         let free = TcpListener::bind(LOCALHOST).and_then(|free| free.local_addr());
         let free = free.expect("a free port");
+        wait_free(free);
         let options = Options::new(free).listener(taken.1);
         let error = Broker::bind(options).await.expect_err("the port is taken");
         assert!(matches!(error, BindError::InUse(address) if address == taken.1), "{error}");
+        wait_free(free);
         TcpListener::bind(free).expect("the first port is free again");
     })
     .await;

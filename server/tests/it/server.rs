@@ -9,7 +9,7 @@ use statestore_client::{Options, StateStore, Tls, connect};
 use statestore_server::config::Config;
 use statestore_server::{Event, Listener, Server, ServerError, ServerTls, TlsFiles};
 use statestore_testkit::credentials::Certificates;
-use statestore_testkit::process::timely;
+use statestore_testkit::process::{timely, wait_free};
 use statestore_testkit::wire::raw::unix_ms;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -203,8 +203,10 @@ async fn failed_start_names_the_cause_and_leaves_nothing_running() {
     let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = held.local_addr().unwrap().port();
     let first = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    wait_free(("127.0.0.1", first));
     let text = format!("[listen]\nlisten = [\"127.0.0.1:{first}\", \"127.0.0.1:{taken}\"]\n");
     assert!(matches!(start(&text).await, Err(ServerError::Bind(_))));
+    wait_free(("127.0.0.1", first));
     assert!(std::net::TcpListener::bind(("127.0.0.1", first)).is_ok(), "the first is free again");
 }
 

@@ -8,5 +8,5 @@ mod port;
 mod timely;
 
 pub use log::Log;
-pub use port::Port;
+pub use port::{Port, wait_free};
 pub use timely::{HANGS, timely};

@@ -1,6 +1,10 @@
 //! Ports for processes that are started, and restarted.
 
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
+use std::thread;
+use std::time::Instant;
+
+use super::HANGS;
 
 /// A port, reserved by binding the UDP port of the same number. The owner may listen on it.
 #[derive(Debug)]
@@ -38,5 +42,18 @@ impl Port {
     #[must_use]
     pub const fn number(&self) -> u16 {
         self.number
+    }
+}
+
+/// Waits until nobody listens on an address. If another test starts a process at this moment, the
+/// new process has a copy of every listener of this one until it executes its program.
+///
+/// # Panics
+/// If somebody still listens on it after [`HANGS`].
+pub fn wait_free(address: impl ToSocketAddrs) {
+    let deadline = Instant::now() + HANGS;
+    while TcpStream::connect(&address).is_ok() {
+        assert!(Instant::now() < deadline, "somebody listens on the address");
+        thread::yield_now();
     }
 }
