@@ -102,8 +102,8 @@ impl FreeSpace {
         self.is_outdated.store(true, Ordering::Release);
     }
 
-    /// Sets the bytes of the database. The writer calls this after it acknowledged a commit, so the
-    /// service may still use the bytes before that commit.
+    /// Sets the bytes of the database. The writer calls this after each commit, before the journal
+    /// becomes idle.
     pub(crate) fn set_database(&self, database: DatabaseBytes) {
         self.length.store(database.length, Ordering::Relaxed);
         self.reusable.store(database.reusable, Ordering::Relaxed);

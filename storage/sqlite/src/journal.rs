@@ -24,11 +24,10 @@ type Loaded = Result<Option<Vec<Record>>, OpenError>;
 
 enum Job {
     Load(oneshot::Sender<Loaded>),
-    Commit(Commit, oneshot::Sender<Result<(), OpenError>>),
-    CommitQueued(CommitQueue, oneshot::Sender<Result<(), OpenError>>),
+    Commit(CommitQueue, oneshot::Sender<Result<(), OpenError>>),
 }
 
-/// Commits that the journal needs, after its last commit.
+/// What the journal needs from further commits, as of its last one.
 #[derive(Default)]
 struct Needs {
     wants_snapshot: AtomicBool,
@@ -71,24 +70,16 @@ impl SqliteJournal {
         let (needs, space) = (Arc::new(Needs::default()), writer.space());
         needs.update(&writer);
         let thread_needs = Arc::clone(&needs);
-        let (jobs, mut queue) = mpsc::channel(JOBS_MAX);
+        let (jobs, mut received) = mpsc::channel(JOBS_MAX);
         let thread = thread::Builder::new()
             .name("statestore-journal".to_owned())
             .spawn(move || {
                 let mut read_ahead = None;
-                while let Some(job) = queue.blocking_recv() {
+                while let Some(job) = received.blocking_recv() {
                     match job {
                         Job::Load(sender) => read_ahead = run_load(&mut writer, read_ahead, sender),
-                        Job::Commit(commit, sender) => {
-                            let result = commit_one(&mut writer, &commit, &thread_needs);
-                            let is_durable = result.is_ok();
-                            let _ = sender.send(result);
-                            if is_durable {
-                                writer.after_commit();
-                            }
-                        }
-                        Job::CommitQueued(queue, sender) => {
-                            let _ = sender.send(commit_queued(&mut writer, &queue, &thread_needs));
+                        Job::Commit(queue, sender) => {
+                            let _ = sender.send(run_commits(&mut writer, &queue, &thread_needs));
                         }
                     }
                 }
@@ -120,16 +111,12 @@ fn run_load(
     continues.then(|| writer.load())
 }
 
-fn commit_one(writer: &mut Writer, commit: &Commit, needs: &Needs) -> Result<(), OpenError> {
-    let result = writer.commit(commit);
-    needs.update(writer);
-    writer.space().set_outdated();
-    result
-}
-
-fn commit_queued(writer: &mut Writer, queue: &CommitQueue, needs: &Needs) -> Result<(), OpenError> {
+fn run_commits(writer: &mut Writer, queue: &CommitQueue, needs: &Needs) -> Result<(), OpenError> {
     while let Some(commit) = queue.take() {
-        commit_one(writer, &commit, needs)?;
+        let result = writer.commit(&commit);
+        needs.update(writer);
+        writer.space().set_outdated();
+        result?;
         queue.report_durable();
         writer.after_commit();
     }
@@ -152,14 +139,12 @@ impl Journal for SqliteJournal {
     }
 
     async fn commit(&mut self, commit: Commit) -> Result<(), JournalError> {
-        let (sender, receiver) = oneshot::channel();
-        self.send(Job::Commit(commit, sender)).await?;
-        Ok(receiver.await.map_err(|_| ended())??)
+        self.commit_queued(&CommitQueue::from(commit)).await
     }
 
     async fn commit_queued(&mut self, queue: &CommitQueue) -> Result<(), JournalError> {
         let (sender, receiver) = oneshot::channel();
-        self.send(Job::CommitQueued(queue.clone(), sender)).await?;
+        self.send(Job::Commit(queue.clone(), sender)).await?;
         Ok(receiver.await.map_err(|_| ended())??)
     }
 

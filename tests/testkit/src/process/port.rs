@@ -50,6 +50,7 @@ impl Port {
 ///
 /// # Panics
 /// If somebody still listens on it after [`HANGS`].
+#[expect(clippy::disallowed_methods, reason = "the system frees the address, in its own time")]
 pub fn wait_free(address: impl ToSocketAddrs) {
     let deadline = Instant::now() + HANGS;
     while TcpStream::connect(&address).is_ok() {

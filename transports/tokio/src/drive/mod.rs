@@ -88,7 +88,11 @@ impl<T: Task, L: Link> Driver<T, L> {
                     self.link.disconnect().await;
                     return self.finish().await;
                 }
-                End::JournalFailed(reason) => return self.handle_journal_error(reason),
+                End::JournalFailed(reason) => {
+                    // Sends the responses of the commits before the one that failed.
+                    self.link.disconnect().await;
+                    return self.handle_journal_error(reason);
+                }
                 End::Failed(error) => {
                     let error = match &address {
                         Some(address) => error.with_address(address),

@@ -62,7 +62,8 @@ pub trait Journal: Send + 'static {
     fn load(&mut self) -> impl Future<Output = Result<Option<Vec<Record>>, JournalError>> + Send;
 
     /// Returns when the whole commit is durable. A commit is atomic: after a crash all of it is
-    /// found, or nothing.
+    /// found, or nothing. An engine that splits long commits keeps the records of a request
+    /// together.
     ///
     /// # Errors
     /// [`JournalError`] if durability cannot be confirmed. The journal is not called again.
@@ -70,9 +71,11 @@ pub trait Journal: Send + 'static {
 
     /// Persists the commits of a queue until none waits: one after the other with
     /// [`commit`](Self::commit) by default. An engine with a thread of its own replaces this
-    /// method, so that its thread takes each commit. In one call, the service adds commits for 20
-    /// ms or up to 1 MiB of records, whichever ends first.
+    /// method, so that its thread takes each commit. During one call, the service adds commits for
+    /// 20 ms, and records to a commit for as long as it waits. All commits of a call together have
+    /// at most 1 MiB of records, unless the first alone has more.
     ///
+    /// Each call takes at least one commit, or the service ends with an error.
     /// Report each durable commit with [`CommitQueue::report_durable`]. When this method returns
     /// without an error, all commits that it has taken are durable. Take no commit after that.
     ///

@@ -52,8 +52,7 @@ struct State {
 #[derive(Default)]
 struct Waiting {
     commit: Commit,
-    /// The last batch in the commit.
-    batch: Option<BatchId>,
+    last_batch: Option<BatchId>,
     bytes: CommitBytes,
 }
 
@@ -61,19 +60,18 @@ struct Waiting {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct CommitBytes {
     pub(crate) records: usize,
-    /// Bytes of the part of a snapshot, if the commit has one.
+    /// Maximum bytes of the part of a snapshot, if the commit has one.
     pub(crate) part: Option<usize>,
 }
 
 struct TakenCommit {
-    batch: Option<BatchId>,
+    last_batch: Option<BatchId>,
     since: Instant,
 }
 
 /// A commit that is durable.
 pub(crate) struct DurableCommit {
-    /// The last batch of records in the commit.
-    pub(crate) batch: Option<BatchId>,
+    pub(crate) last_batch: Option<BatchId>,
     pub(crate) took: Duration,
 }
 
@@ -83,8 +81,8 @@ impl CommitQueue {
     #[must_use]
     pub fn take(&self) -> Option<Commit> {
         let state = &mut *lock_mutex(&self.0.state);
-        let Waiting { commit, batch, .. } = state.waiting.take()?;
-        state.taken.push(TakenCommit { batch, since: Instant::now() });
+        let Waiting { commit, last_batch, .. } = state.waiting.take()?;
+        state.taken.push(TakenCommit { last_batch, since: Instant::now() });
         Some(commit)
     }
 
@@ -94,11 +92,10 @@ impl CommitQueue {
         if taken.is_empty() {
             return;
         }
-        durable.extend(
-            taken
-                .drain(..)
-                .map(|TakenCommit { batch, since }| DurableCommit { batch, took: since.elapsed() }),
-        );
+        durable.extend(taken.drain(..).map(|TakenCommit { last_batch, since }| DurableCommit {
+            last_batch,
+            took: since.elapsed(),
+        }));
         self.0.on_durable.notify_one();
     }
 
@@ -106,9 +103,9 @@ impl CommitQueue {
     /// it. No portion may follow the last one of a snapshot in the same commit.
     pub(crate) fn add(&self, batch: Option<Batch>, portion: Option<(SnapshotPart, usize)>) {
         let state = &mut *lock_mutex(&self.0.state);
-        let Waiting { commit, batch: last, bytes } = state.waiting.get_or_insert_default();
+        let Waiting { commit, last_batch, bytes } = state.waiting.get_or_insert_default();
         if let Some(batch) = batch {
-            *last = Some(batch.id);
+            *last_batch = Some(batch.id);
             bytes.records = bytes.records.saturating_add(batch.bytes);
             commit.records.extend(batch.records);
         }
@@ -129,12 +126,18 @@ impl CommitQueue {
         lock_mutex(&self.0.state).waiting.as_ref().map(|waiting| waiting.bytes)
     }
 
-    /// Waits until a commit is reported as durable.
-    pub(crate) async fn wait_reported(&self) {
-        self.0.on_durable.notified().await;
+    /// Waits until commits are reported as durable, and returns them, oldest first.
+    pub(crate) async fn wait_durable(&self) -> Vec<DurableCommit> {
+        loop {
+            let durable = self.take_durable();
+            if !durable.is_empty() {
+                return durable;
+            }
+            self.0.on_durable.notified().await;
+        }
     }
 
-    /// The commits that have become durable since the last call, oldest first.
+    /// Commits that were reported as durable since the last call, oldest first.
     pub(crate) fn take_durable(&self) -> Vec<DurableCommit> {
         core::mem::take(&mut lock_mutex(&self.0.state).durable)
     }

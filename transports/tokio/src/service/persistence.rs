@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use statestore_capture::CapturedStore;
-use statestore_proto::store::{SnapshotPosition, StorageSpace};
+use statestore_proto::store::{Batch, SnapshotPosition, StorageSpace};
 use statestore_proto::time::Now;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -32,11 +32,13 @@ const PART_BYTES_MAX: usize = 1 << 20;
 /// of `statestore-sqlite` by 16 MiB, unless commits follow each other without a pause.
 const SNAPSHOT_RESERVE: u64 = 20 << 20;
 
-/// While the journal is busy, commits are added for at most this time, and with up to these bytes
-/// of records. Then it becomes idle, and the service measures the space and begins a snapshot that
-/// is due.
+/// During one call of the journal, commits are added for at most this time, and with up to these
+/// bytes of records. Then it becomes idle, and the service measures the space and begins a snapshot
+/// that is due.
 const QUEUEING_MAX: Duration = Duration::from_millis(20);
 const QUEUED_BYTES_MAX: usize = 1 << 20;
+
+const TOOK_NOTHING: &str = "journal failed: it returned without taking the next commit";
 
 /// Minimum time between two snapshots that are made to free space.
 const SPACE_SNAPSHOT_INTERVAL: Duration = Duration::from_secs(60);
@@ -45,8 +47,8 @@ const SPACE_SNAPSHOT_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) struct Persistence {
     state: State,
     queue: CommitQueue,
-    /// The time at which the journal was last idle.
-    queueing_since: Instant,
+    /// The start of the current call of the journal.
+    call_began: Instant,
     /// The position of the snapshot in progress.
     snapshot: Option<SnapshotPosition>,
     /// Maximum bytes of its parts that were not committed when the journal was last idle.
@@ -61,7 +63,7 @@ pub(crate) struct Persistence {
     space: StorageSpace,
     /// Free bytes of the storage, if known, when the journal was last idle.
     free: Option<u64>,
-    /// Bytes of the records of the commits that were queued since then.
+    /// Bytes of the records in the commits of the current call.
     queued_bytes: usize,
     last_snapshot: Option<Instant>,
     has_records_since_snapshot: bool,
@@ -77,10 +79,14 @@ pub(crate) struct UnloadedJournal {
 enum State {
     Idle(Box<dyn DynJournal>),
     /// The journal persists the commits of the queue.
-    Busy(JournalFuture<()>),
+    Busy {
+        call: JournalFuture<()>,
+        /// Whether a commit of this call is durable.
+        has_durable: bool,
+    },
     /// The journal is not called again. The error is returned after the commits that became durable
-    /// before it.
-    Failed(JournalError),
+    /// before it. Dropping a journal may wait for its disk, so it ends with the service.
+    Failed(JournalError, #[expect(dead_code, reason = "it is only dropped")] Box<dyn DynJournal>),
     Moved,
 }
 
@@ -101,7 +107,7 @@ impl UnloadedJournal {
                     space: StorageSpace::Enough,
                     free: journal.free_bytes(),
                     queue: CommitQueue::default(),
-                    queueing_since: Instant::now(),
+                    call_began: Instant::now(),
                     queued_bytes: 0,
                     state: State::Idle(journal),
                     snapshot: None,
@@ -137,8 +143,8 @@ impl Persistence {
                 self.free = journal.free_bytes();
                 self.begin_commits(now, store, wants_snapshot, can_free_space);
             }
-            State::Busy(_) => self.add_to_next_commit(now, store),
-            State::Failed(_) | State::Moved => {}
+            State::Busy { .. } => self.add_to_next_commit(now, store),
+            State::Failed(..) | State::Moved => {}
         }
     }
 
@@ -153,7 +159,7 @@ impl Persistence {
         let waiting = self.queue.waiting_bytes();
         let CommitBytes { records, part } = waiting.unwrap_or_default();
         self.queued_bytes = records;
-        self.queueing_since = Instant::now();
+        self.call_began = Instant::now();
         let left = self.snapshot.as_ref().map_or(0, SnapshotPosition::bytes_left);
         self.snapshot_left = left.saturating_add(part.unwrap_or(0));
         self.update_space(store);
@@ -172,53 +178,64 @@ impl Persistence {
             self.snapshot_left = store.store().snapshot_bytes();
             self.last_snapshot = Some(Instant::now());
         }
-        self.queued_bytes += batch.as_ref().map_or(0, |batch| batch.bytes);
         let has_records = waiting.is_some() || batch.is_some();
-        let part_max = if has_records { part_bytes(self.queued_bytes) } else { PART_BYTES };
-        let portion = self.next_portion(now, store, part_max.saturating_sub(part.unwrap_or(0)));
         let frees_space = self.has_little_space() && !self.is_ending && can_free_space;
-        if !has_records && portion.is_none() && !frees_space {
+        if !has_records && self.snapshot.is_none() && !frees_space {
             return;
         }
         // The first part contains the effects of the records in its commit.
         self.has_records_since_snapshot =
             !begins_snapshot && (self.has_records_since_snapshot || has_records);
-        self.queue.add(batch, portion);
+        self.fill_next_commit(now, store, batch);
         if let State::Idle(journal) = core::mem::replace(&mut self.state, State::Moved) {
-            self.state = State::Busy(journal.commit_queued(self.queue.clone()));
+            let call = journal.commit_queued(self.queue.clone());
+            self.state = State::Busy { call, has_durable: false };
         }
     }
 
     /// Adds records to the next commit while the journal persists others, and to its part of a
     /// snapshot in progress.
     fn add_to_next_commit(&mut self, now: Now, store: &mut CapturedStore) {
-        let waiting = self.queue.waiting_bytes();
-        // Records that join a commit do not keep the journal busy for longer.
-        let is_in_time = waiting.is_some() || self.queueing_since.elapsed() < QUEUEING_MAX;
+        // Records that join a commit do not keep the journal busy for longer, except for one
+        // commit, if it takes the other at this moment.
+        let joins = self.queue.waiting_bytes().is_some();
+        let is_in_time = joins || self.call_began.elapsed() < QUEUEING_MAX;
         let bytes = self.queued_bytes.saturating_add(store.store().waiting_record_bytes());
         if self.snapshot_waits || !is_in_time || bytes > QUEUED_BYTES_MAX {
             return;
         }
         let Some(batch) = store.poll_records() else { return };
-        self.queued_bytes += batch.bytes;
         self.has_records_since_snapshot = true;
+        self.fill_next_commit(now, store, Some(batch));
+    }
+
+    /// Adds a batch to the next commit, and a portion of the snapshot in progress to its part.
+    fn fill_next_commit(&mut self, now: Now, store: &CapturedStore, batch: Option<Batch>) {
+        let waiting = self.queue.waiting_bytes();
         let CommitBytes { records, part } = waiting.unwrap_or_default();
-        let part_max = part_bytes(records.saturating_add(batch.bytes));
+        let added = batch.as_ref().map_or(0, |batch| batch.bytes);
+        self.queued_bytes += added;
+        let has_records = waiting.is_some() || batch.is_some();
+        let part_max =
+            if has_records { part_bytes(records.saturating_add(added)) } else { PART_BYTES };
         let portion = self.next_portion(now, store, part_max.saturating_sub(part.unwrap_or(0)));
-        self.queue.add(Some(batch), portion);
+        self.queue.add(batch, portion);
     }
 
     /// Takes the next portion of the snapshot in progress, and returns it with its bytes, which
     /// exceed `bytes_max` by at most one record. There is none before all records are in commits,
-    /// since a snapshot contains no change whose record is in a later commit.
+    /// since a snapshot contains no change whose record is in a later commit. A reservation of
+    /// versions may wait: it has no bytes, and every snapshot contains it.
     fn next_portion(
         &mut self,
         now: Now,
         store: &CapturedStore,
         bytes_max: usize,
     ) -> Option<(SnapshotPart, usize)> {
-        let has_all_records = store.store().waiting_record_bytes() == 0;
-        let position = self.snapshot.take_if(|_| has_all_records && bytes_max > 0)?;
+        if bytes_max == 0 || store.store().waiting_record_bytes() > 0 {
+            return None;
+        }
+        let position = self.snapshot.take()?;
         let is_first = position == SnapshotPosition::default();
         let left = if is_first { store.store().snapshot_bytes() } else { position.bytes_left() };
         let (records, next) = store.store().snapshot_part(now, &position, bytes_max);
@@ -331,26 +348,34 @@ impl Persistence {
         matches!(self.state, State::Idle(_))
     }
 
-    /// Waits until commits are durable, and returns them; forever if no commit is in progress. The
-    /// future can be dropped without losing the result.
+    /// Waits until commits are durable, or until the journal fails, and returns the commits; forever
+    /// if no commit is in progress. The future can be dropped without losing the result.
     pub(crate) async fn wait_durable(&mut self) -> Result<Vec<DurableCommit>, JournalError> {
         let Self { state, queue, .. } = self;
         match state {
-            State::Idle(_) | State::Moved => return core::future::pending().await,
-            State::Failed(error) => return Err(error.clone()),
-            State::Busy(commits) => tokio::select! {
+            State::Idle(_) | State::Moved => core::future::pending().await,
+            State::Failed(error, _) => Err(error.clone()),
+            State::Busy { call, has_durable } => tokio::select! {
                 biased;
-                () = queue.wait_reported() => {}
-                (journal, result) = commits => *state = match result {
-                    Ok(()) => {
+                durable = queue.wait_durable() => {
+                    *has_durable = true;
+                    Ok(durable)
+                }
+                (journal, result) = call => {
+                    if result.is_ok() {
                         queue.report_durable();
-                        State::Idle(journal)
                     }
-                    Err(error) => State::Failed(error),
-                },
+                    let durable = queue.take_durable();
+                    *state = match result {
+                        Ok(()) if *has_durable || !durable.is_empty() => State::Idle(journal),
+                        // It would be called again and again.
+                        Ok(()) => State::Failed(JournalError::new(TOOK_NOTHING), journal),
+                        Err(error) => State::Failed(error, journal),
+                    };
+                    Ok(durable)
+                }
             },
         }
-        Ok(queue.take_durable())
     }
 }
 

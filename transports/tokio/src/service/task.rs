@@ -233,11 +233,11 @@ impl Task for StoreTask {
 
     async fn background_work(&mut self) -> Result<(), JournalError> {
         let Some(persistence) = &mut self.persistence else { return core::future::pending().await };
-        for DurableCommit { batch, took } in persistence.wait_durable().await? {
+        for DurableCommit { last_batch, took } in persistence.wait_durable().await? {
             lock_mutex(&self.stats).commit_times.record(took);
             #[cfg(feature = "metrics")]
             crate::metrics::recorder::record_commit(took);
-            batch.into_iter().for_each(|batch| self.store.handle_persisted(batch));
+            last_batch.into_iter().for_each(|batch| self.store.handle_persisted(batch));
         }
         self.are_stats_outdated = true;
         Ok(())

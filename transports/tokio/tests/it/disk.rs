@@ -179,3 +179,20 @@ impl Journal for Lingering {
         self.0.can_free_space()
     }
 }
+
+/// A journal that takes no commit.
+pub(crate) struct Idle(pub(crate) OnDisk);
+
+impl Journal for Idle {
+    async fn load(&mut self) -> Result<Option<Vec<Record>>, JournalError> {
+        self.0.load().await
+    }
+
+    async fn commit(&mut self, commit: Commit) -> Result<(), JournalError> {
+        self.0.commit(commit).await
+    }
+
+    async fn commit_queued(&mut self, _: &CommitQueue) -> Result<(), JournalError> {
+        Ok(())
+    }
+}

@@ -12,26 +12,26 @@ use statestore_tokio::{Error, Refusal, ServiceError, StateStore, Status, StoreSe
 use super::client;
 use super::disk::{Disk, Lingering, State};
 
-fn all() -> StoreConfig {
+pub(crate) fn all() -> StoreConfig {
     StoreConfig::new(7).durability(Durability::All)
 }
 
 /// A running store on a disk, with a client.
-struct Started {
-    disk: Disk,
-    store: StateStore,
+pub(crate) struct Started {
+    pub(crate) disk: Disk,
+    pub(crate) store: StateStore,
+    pub(crate) service: StoreService,
     _hub: Hub,
-    _service: StoreService,
 }
 
 /// Starts a store with this configuration, on a disk in this state.
-async fn started(config: StoreConfig, prepare: impl FnOnce(&mut State)) -> Started {
+pub(crate) async fn started(config: StoreConfig, prepare: impl FnOnce(&mut State)) -> Started {
     let (hub, disk) = (Hub::new(), Disk::new());
     disk.with(prepare);
     let service = disk.service(&hub, config);
     service.wait_connected().await.expect("the store connects");
     let store = client(hub.link("c")).await;
-    Started { disk, store, _hub: hub, _service: service }
+    Started { disk, store, service, _hub: hub }
 }
 
 impl Started {
@@ -276,78 +276,6 @@ async fn space_for_the_rest_of_a_snapshot_is_reserved() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(disk.with(|state| state.snapshots), 1);
     store.set("new", "v").await.expect("80 MiB are enough");
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiting_records_form_one_commit() {
-    let running = started(all(), |_| ()).await;
-    let Started { disk, store, .. } = &running;
-    disk.with(|state| state.holds = true);
-    let sets: Vec<_> = (0..100)
-        .map(|number| {
-            let store = store.clone();
-            tokio::spawn(async move { store.set(format!("k{number}"), "v").await.map(drop) })
-        })
-        .collect();
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    disk.permit_commits(2);
-    for set in sets {
-        assert_eq!(set.await.expect("it ends"), Ok(()));
-    }
-    assert_eq!(
-        disk.with(|state| state.commits),
-        2,
-        "the first record, and all later ones together"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn responses_of_queued_commits_are_sent_in_turn() {
-    let running = started(all(), |state| state.holds = true).await;
-    let Started { disk, store, .. } = &running;
-    let set = |key| Box::pin(tokio::spawn(store.set(key, "v").into_future()));
-    let soon = Duration::from_millis(5);
-    let mut first = set("a");
-    assert!(tokio::time::timeout(soon, &mut first).await.is_err());
-    let mut second = set("b");
-    assert!(tokio::time::timeout(soon, &mut second).await.is_err());
-    disk.permit_commits(1);
-    first.await.expect("no panic").expect("the first commit is durable");
-    assert!(tokio::time::timeout(soon, &mut second).await.is_err(), "the second is not");
-    disk.permit_commits(1);
-    second.await.expect("no panic").expect("the second commit is durable");
-    assert_eq!(disk.with(|state| state.commits), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn record_joins_the_commit_that_waits_for_a_slow_disk() {
-    let running = started(all(), |state| state.holds = true).await;
-    let Started { disk, store, .. } = &running;
-    let mut sets = Vec::new();
-    for (key, pause) in [("first", 5), ("second", 100), ("third", 100)] {
-        sets.push(tokio::spawn(store.set(key, "v").into_future()));
-        tokio::time::sleep(Duration::from_millis(pause)).await;
-    }
-    disk.permit_commits(2);
-    for set in sets {
-        set.await.expect("no panic").expect("set");
-    }
-    assert_eq!(disk.with(|state| state.commits), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn error_of_the_second_queued_commit_keeps_the_response_of_the_first() {
-    let running = started(all(), |state| state.holds = true).await;
-    let Started { disk, store, .. } = &running;
-    let set = |key| tokio::spawn(store.set(key, "v").into_future());
-    let first = set("a");
-    tokio::time::sleep(Duration::from_millis(5)).await;
-    let second = set("b");
-    tokio::time::sleep(Duration::from_millis(5)).await;
-    disk.with(|state| state.fails_after = Some(1));
-    disk.permit_commits(2);
-    first.await.expect("no panic").expect("the first commit is durable");
-    assert_eq!(second.await.expect("no panic"), Err(Error::TimedOut));
 }
 
 /// The journal never becomes idle by itself, since records always wait.

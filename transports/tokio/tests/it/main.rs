@@ -2,6 +2,7 @@
 
 mod batch;
 mod capture;
+mod commit_queue;
 mod disk;
 mod facade;
 mod journal;
