@@ -153,9 +153,9 @@ impl From<ArchiveError> for Failure {
         match &error {
             ArchiveError::Directory(error) => Self::directory(error),
             ArchiveError::Path { path, source } => Self::path(path_on_one_line(path), source),
-            ArchiveError::Journal(_) | ArchiveError::NotSynced { .. } => {
-                Self::Storage(error.to_string())
-            }
+            ArchiveError::Journal(_)
+            | ArchiveError::NotCompacted(_)
+            | ArchiveError::NotSynced { .. } => Self::Storage(error.to_string()),
             ArchiveError::Task(error) => Self::system(error),
             ArchiveError::Future { .. } => {
                 Self::bad_input(format_args!("{error} with --allow-future-versions"))

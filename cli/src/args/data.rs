@@ -42,7 +42,8 @@ The exit code is 2 if the directory is damaged or is not a data directory.")]
     #[command(after_long_help = "\
 No store may have the directory open. A running store compacts its directory automatically.
 
-The files do not shrink: free space in them is used again. For smaller files, dump the directory and
+The files do not shrink, and may grow to 5 times the bytes of the values: free space in them is used
+again. For smaller files, dump the directory and
 restore it to another one. `compact` can be interrupted at any time; the directory then keeps its
 contents.")]
     Compact {

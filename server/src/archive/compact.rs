@@ -51,7 +51,7 @@ pub async fn compact(
     let mut journal = SqliteJournal::open(dir)?;
     let now = Now::new(Instant::from_millis(0), now);
     let mut store = store_of_everything();
-    while let Some(records) = journal.load().await? {
+    while let Some(records) = journal.load().await.map_err(ArchiveError::NotCompacted)? {
         on_progress(CompactStep::Read, records.len());
         records.iter().for_each(|record| store.restore(now, record));
     }
@@ -60,7 +60,8 @@ pub async fn compact(
         let (records, next) = store.snapshot_part(now, &from, PART_BYTES);
         on_progress(CompactStep::Write, records.len());
         let snapshot = Some(SnapshotPart { records, is_first, is_last: next.is_none() });
-        journal.commit(Commit { records: Vec::new(), snapshot }).await?;
+        let commit = Commit { records: Vec::new(), snapshot };
+        journal.commit(commit).await.map_err(ArchiveError::NotCompacted)?;
         (position, is_first) = (next, false);
     }
     drop(journal);

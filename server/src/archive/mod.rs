@@ -140,6 +140,9 @@ pub enum ArchiveError {
     /// Writing to the data directory failed. Nothing of it is left.
     #[error("nothing is restored: {0}")]
     Journal(#[from] JournalError),
+    /// Writing to the data directory failed. It keeps its contents.
+    #[error("not compacted, and nothing is lost: {0}")]
+    NotCompacted(JournalError),
     /// The directory is complete and in place, but a crash of the machine may undo that.
     #[error("{} is restored, but the disk did not confirm it: {source}", path_on_one_line(path))]
     NotSynced {

@@ -66,6 +66,10 @@ pub(crate) fn open(path: &Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = connect(path, flags)?;
     let from_sqlite = |error| OpenError::from_sqlite(path, error);
+    // SQLite opens a file for reading if it may not write it, and the first commit would fail.
+    if db.is_readonly(rusqlite::MAIN_DB).map_err(from_sqlite)? {
+        return Err(OpenError::ReadOnly(path.to_owned()));
+    }
     let (application, format) = header(&db).map_err(from_sqlite)?;
     let is_new = application == 0 && format == 0 && is_empty(&db).map_err(from_sqlite)?;
     if !is_new {

@@ -284,12 +284,17 @@ impl World {
         self.store.reconnect_at = Some(self.now + self.reconnect_after);
     }
 
-    /// Starts another store, which takes over the client id of the current one at once. If
-    /// `restored`, it restores the journal, otherwise it starts empty.
+    /// Ends the store. Call [`take_over`](Self::take_over) next: it starts a store with this
+    /// configuration. If `restored`, that store restores the journal, otherwise it starts empty. In
+    /// between, the journal has no record of the next store.
     ///
-    /// The previous store neither receives nor sends anything from then on.
-    pub fn take_over(&mut self, store: StoreConfig, restored: bool) {
-        self.end_store(store, restored);
+    /// The ended store neither receives nor sends anything from then on.
+    pub fn depose_store(&mut self, next: StoreConfig, restored: bool) {
+        self.end_store(next, restored);
+    }
+
+    /// Starts the store that follows a [deposed](Self::depose_store) one, with its client id.
+    pub fn take_over(&mut self) {
         self.start_store();
         self.settle();
     }

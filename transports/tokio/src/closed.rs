@@ -26,8 +26,8 @@ pub enum CloseReason {
     Unsupported(LinkError),
     /// Another permanent failure of the connection.
     Link(LinkError),
-    /// The journal of a store failed. What was not persisted was not acknowledged, so the broker
-    /// redelivers it to the next store.
+    /// The journal of a store failed. What was not persisted was not acknowledged, so an external
+    /// broker redelivers it to the next store.
     Journal(JournalError),
 }
 
@@ -102,7 +102,8 @@ impl Error for CloseReason {
 /// reason: a reporter that prints the whole chain prints nothing twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreClosed {
-    /// The reason; `None` if a stop was requested, or the runtime ended.
+    /// The reason; `None` if a stop was requested, the runtime ended, or a journal or a link
+    /// panicked.
     pub reason: Option<CloseReason>,
 }
 

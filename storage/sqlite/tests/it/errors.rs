@@ -147,6 +147,32 @@ fn directory_without_write_permission_is_reported() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
 }
 
+/// Otherwise the store would serve reads, and end at the first write.
+#[cfg(target_os = "linux")]
+#[test]
+fn database_that_cannot_be_written_is_reported() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::process::Command;
+
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    drop(SqliteJournal::open(&path).unwrap());
+    let database = path.join("records.db");
+    fs::set_permissions(&database, fs::Permissions::from_mode(0o400)).unwrap();
+    // The superuser may write a file in spite of its mode.
+    let chattr = |flag: &str| Command::new("chattr").arg(flag).arg(&database).status();
+    let is_root = fs::OpenOptions::new().write(true).open(&database).is_ok();
+    if is_root && !chattr("+i").is_ok_and(|status| status.success()) {
+        println!("skipped: the superuser can write every file of this file system");
+        return;
+    }
+    let (error, message) = refused(&path);
+    assert!(matches!(error, OpenError::ReadOnly(_)), "{message}");
+    if is_root {
+        assert!(chattr("-i").unwrap().success());
+    }
+}
+
 /// Environment variable with the directory of the child process.
 const DIR: &str = "STATESTORE_SQLITE_LIMITED_DIR";
 

@@ -49,8 +49,8 @@ pub enum Error {
     /// subscription and then withhold its messages because of their access rules.
     #[error(
         "no response in time, and none on this connection so far: no store is subscribed at this \
-         broker, or its access rules do not let this client read {response_topic}; the request \
-         may have been applied"
+         broker, the store is slow, or the access rules of the broker do not let this client read \
+         {response_topic}; the request may have been applied"
     )]
     Unanswered {
         /// The topic of responses, which this client must be allowed to read.

@@ -23,8 +23,14 @@ pub(crate) use queue::{CommitBytes, DurableCommit};
 /// [`commit`](Self::commit) unless an engine replaces it. The records that the store writes during
 /// a commit form the next commit, so engines need no timer to group writes. No response,
 /// acknowledgement or notification that depends on a commit is sent before the commit is durable.
-/// An error is final: the [service](crate::StoreService) ends, and the broker redelivers the
-/// unacknowledged requests.
+/// An error is final: the [service](crate::StoreService) ends after it has sent the responses of
+/// durable commits. An external broker redelivers the requests that were not acknowledged to the
+/// next store. With an embedded broker or the loopback, their clients get no response.
+///
+/// [`shutdown`](crate::StoreService::shutdown) waits for all commits. If the service is dropped, the
+/// call in progress is completed in the background before the journal is dropped, so an engine
+/// locks its storage. The end of the runtime drops the future of a call. A journal returns errors
+/// and does not panic.
 ///
 /// Engines persist [records](Record) in the form of
 /// [`encode_records`](statestore_proto::store::encode_records), and depend neither on MQTT nor on
@@ -34,7 +40,7 @@ pub(crate) use queue::{CommitBytes, DurableCommit};
 /// ```
 /// use statestore_tokio::service::{Commit, Journal};
 /// use statestore_tokio::{JournalError, StoreService};
-/// use statestore_proto::store::Record;
+/// use statestore_tokio::proto::store::Record;
 ///
 /// #[derive(Default)]
 /// struct InMemory(Vec<Record>);
@@ -53,9 +59,13 @@ pub(crate) use queue::{CommitBytes, DurableCommit};
 /// let service = StoreService::builder().journal(InMemory::default());
 /// # let _ = service;
 /// ```
+///
+/// It may ignore the parts of snapshots, since the earlier records remain valid.
+/// [`CommitQueue`] has an example of an engine with a thread. A journal that wraps another forwards
+/// every method, also those with a default.
 pub trait Journal: Send + 'static {
-    /// Returns the next persisted records, oldest first, in portions of some hundred kilobytes;
-    /// `None` when no records are left.
+    /// Returns the next persisted records, oldest first, in portions of some hundred kilobytes that
+    /// are not empty; `None` when no records are left.
     ///
     /// # Errors
     /// [`JournalError`] if the records cannot be read. The service does not start without them.
@@ -63,7 +73,7 @@ pub trait Journal: Send + 'static {
 
     /// Returns when the whole commit is durable. A commit is atomic: after a crash all of it is
     /// found, or nothing. An engine that splits long commits keeps the records of a request
-    /// together.
+    /// together. Never called if the engine replaces [`commit_queued`](Self::commit_queued).
     ///
     /// # Errors
     /// [`JournalError`] if durability cannot be confirmed. The journal is not called again.
@@ -71,13 +81,16 @@ pub trait Journal: Send + 'static {
 
     /// Persists the commits of a queue until none waits: one after the other with
     /// [`commit`](Self::commit) by default. An engine with a thread of its own replaces this
-    /// method, so that its thread takes each commit. During one call, the service adds commits for
-    /// 20 ms, and records to a commit for as long as it waits. All commits of a call together have
-    /// at most 1 MiB of records, unless the first alone has more.
+    /// method, so that its thread takes each commit: [`CommitQueue`] has an example.
     ///
-    /// Each call takes at least one commit, or the service ends with an error.
-    /// Report each durable commit with [`CommitQueue::report_durable`]. When this method returns
-    /// without an error, all commits that it has taken are durable. Take no commit after that.
+    /// For 20 ms of a call, the service puts a further commit into the queue when the last one was
+    /// taken. A commit that waits still gets records, also after that. All commits of a call
+    /// together have at most 1 MiB of records, unless the first alone has more.
+    ///
+    /// Report each durable commit with [`CommitQueue::report_durable`]. If this method returns
+    /// without an error, every commit that it has taken counts as durable. It returns when no
+    /// commit waits, and takes none after that. Each call takes at least one commit, or the service
+    /// ends with an error.
     ///
     /// # Errors
     /// As [`commit`](Self::commit). Commits that were not reported may be durable or not.

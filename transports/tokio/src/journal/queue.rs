@@ -17,17 +17,64 @@ use crate::metrics::stats::lock_mutex;
 /// can begin as soon as the previous one is durable, also if the service is busy or its thread
 /// sleeps. Clones are the same queue.
 ///
-/// The thread of an engine persists the commits like this:
+/// An engine with a thread persists commits like this:
 ///
 /// ```
-/// use statestore_tokio::service::{Commit, CommitQueue};
+/// use statestore_tokio::JournalError;
+/// use statestore_tokio::proto::store::Record;
+/// use statestore_tokio::service::{Commit, CommitQueue, Journal};
+/// use tokio::sync::{mpsc, oneshot};
 ///
-/// let queue = CommitQueue::from(Commit::default());
-/// while let Some(commit) = queue.take() {
-///     // Write and flush the commit.
-///     # drop(commit);
-///     queue.report_durable();
+/// /// A call for the thread, and where to send its result.
+/// type Call = (CommitQueue, oneshot::Sender<Result<(), JournalError>>);
+///
+/// struct Engine(mpsc::Sender<Call>);
+///
+/// impl Engine {
+///     fn open() -> Self {
+///         let (calls, mut received) = mpsc::channel::<Call>(1);
+///         std::thread::spawn(move || {
+///             while let Some((queue, result)) = received.blocking_recv() {
+///                 let _ = result.send(persist(&queue));
+///             }
+///         });
+///         Self(calls)
+///     }
 /// }
+///
+/// fn persist(queue: &CommitQueue) -> Result<(), JournalError> {
+///     while let Some(commit) = queue.take() {
+///         write_and_flush(&commit)?;
+///         queue.report_durable();
+///     }
+///     Ok(())
+/// }
+/// # fn write_and_flush(_: &Commit) -> Result<(), JournalError> { Ok(()) }
+///
+/// fn ended() -> JournalError {
+///     JournalError::new("the thread of the journal has ended")
+/// }
+///
+/// impl Journal for Engine {
+///     async fn load(&mut self) -> Result<Option<Vec<Record>>, JournalError> {
+///         // Return the stored records.
+///         Ok(None)
+///     }
+///
+///     async fn commit(&mut self, commit: Commit) -> Result<(), JournalError> {
+///         self.commit_queued(&CommitQueue::from(commit)).await
+///     }
+///
+///     async fn commit_queued(&mut self, queue: &CommitQueue) -> Result<(), JournalError> {
+///         let (sender, result) = oneshot::channel();
+///         self.0.send((queue.clone(), sender)).await.map_err(|_| ended())?;
+///         // Do not return before the thread has finished.
+///         result.await.map_err(|_| ended())?
+///     }
+/// }
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// # runtime.block_on(Engine::open().commit(Commit::default()))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Default)]
 pub struct CommitQueue(Arc<Shared>);
@@ -86,7 +133,7 @@ impl CommitQueue {
         Some(commit)
     }
 
-    /// Reports that all commits that were taken are durable.
+    /// Reports that all commits that were taken are durable. So take the next commit after this.
     pub fn report_durable(&self) {
         let State { taken, durable, .. } = &mut *lock_mutex(&self.0.state);
         if taken.is_empty() {

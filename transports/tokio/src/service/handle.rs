@@ -311,7 +311,7 @@ impl StoreService {
     }
 
     /// Stops the store after it has sent its queued packets and persisted its records. Returns when
-    /// the store has stopped.
+    /// the store has stopped, which takes as long as the journal needs.
     pub async fn shutdown(self) {
         let _ = self.stop.send(true);
         let _ = self.task.await;

@@ -316,6 +316,9 @@ impl Persistence {
         self.space = space;
         store.set_storage_space(space);
         let reserve = self.reserve;
+        // Free bytes at which the store returns to the level above.
+        let enough =
+            |threshold: u64| needed.saturating_add(threshold).saturating_add(threshold / 8);
         match space {
             StorageSpace::Enough => {
                 info!(free, needed, reserve, "the disk has enough free bytes again");
@@ -324,12 +327,15 @@ impl Persistence {
                 free,
                 needed,
                 reserve,
-                "the disk has too few free bytes: durable writes get the quota error until it has more"
+                enough = enough(reserve),
+                "the disk has too few free bytes: durable writes get the quota error until it has \
+                 enough"
             ),
             _ => warn!(
                 free,
                 needed,
                 reserve,
+                enough_for_deletions = enough(reserve / 2),
                 "the disk is nearly full: durable writes and deletions get the quota error until it has \
                  more free bytes"
             ),

@@ -70,7 +70,7 @@ impl Run {
         self.wait_for_a_commit();
         let config = store_config(&self.scenario, self.twin, self.rng.u64(..));
         let restored = self.scenario.restored;
-        self.world.take_over(config, restored && self.twin != Twin::EmptySuccessor);
+        self.world.depose_store(config, restored && self.twin != Twin::EmptySuccessor);
         self.stores += 1;
         if restored {
             let there: Vec<&Record> = self.world.persisted().collect();
@@ -79,6 +79,7 @@ impl Run {
             self.truth.lose(self.now());
             self.wire.lose();
         }
+        self.world.take_over();
         self.tap();
     }
 
