@@ -78,8 +78,10 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
                 let is_reloaded = signal == Received::Hangup
                     && signals.unless_stopped(reload(&server, &supervisor)).await.is_some();
                 if !is_reloaded {
-                    server.stop().await;
-                    return Ok(ExitCode::SUCCESS);
+                    return match server.stop().await {
+                        Ok(()) => Ok(ExitCode::SUCCESS),
+                        Err(error) => Err(failure(&error, &origins)),
+                    };
                 }
             }
         }

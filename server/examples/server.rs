@@ -25,6 +25,5 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             },
         }
     }
-    server.stop().await;
-    Ok(())
+    Ok(server.stop().await?)
 }

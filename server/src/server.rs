@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::store::Durability;
 use statestore_tokio::adapter::Diagnosis;
-use statestore_tokio::{Address, CloseReason, LinkError, StoreService};
+use statestore_tokio::{Address, CloseReason, LinkError, Status, StoreClosed, StoreService};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 
@@ -41,7 +41,7 @@ use crate::store::store_config;
 /// let server = Server::builder(config).on_event(|event| println!("{event}")).start().await?;
 /// server.wait_ready().await?;
 /// assert!(server.broker().is_some());
-/// server.stop().await;
+/// server.stop().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -283,9 +283,19 @@ async fn run(
         },
         () = &mut is_stopped => None,
     };
-    let Some(closed) = ended else {
-        hosted.service.shutdown().await;
-        return Ok(());
+    let closed = match ended {
+        Some(closed) => closed,
+        None => {
+            let mut status = hosted.service.status();
+            hosted.service.shutdown().await;
+            match status.current() {
+                // A commit failed meanwhile.
+                Status::Failed(reason) if reason.is_journal() => {
+                    StoreClosed { reason: Some(reason) }
+                }
+                _ => return Ok(()),
+            }
+        }
     };
     let is_loaded = is_loaded.is_none_or(|is_loaded| is_loaded.load(Ordering::Acquire));
     Err(match &closed.reason {
@@ -371,10 +381,16 @@ impl Server {
         self.broker.as_deref()
     }
 
-    /// Stops the server: the store sends its pending output and makes its records durable, and a
-    /// leader resigns. Returns when everything has stopped.
-    pub async fn stop(self) {
+    /// Stops the server: the store makes its records durable, and a leader resigns. A client of the
+    /// embedded broker gets the responses that fit into the buffer of its connection, 16 KiB.
+    /// Returns when everything has stopped, which takes as long as the disk needs.
+    ///
+    /// # Errors
+    /// The error that had ended the server, or a write that failed during the stop.
+    pub async fn stop(self) -> Result<(), Arc<ServerError>> {
         let _ = self.stop.send(true);
+        let ended = self.wait_ended().await;
         let _ = self.task.await;
+        ended
     }
 }

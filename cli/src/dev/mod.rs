@@ -56,8 +56,9 @@ pub(crate) async fn run(args: Dev) -> Result<ExitCode, Failure> {
         Ok(()) => until_ended(&args, &mut session, &endpoint, &server, &mut signals).await,
         Err(failure) => Err(failure),
     };
-    server.stop().await;
+    let stopped = server.stop().await;
     let (code, typed) = ended?;
+    stopped.map_err(|error| failure(&error, &args.listen))?;
     if let Some(signal) = typed {
         let _ = kill_current_process_group(signal);
     }

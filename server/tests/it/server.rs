@@ -59,7 +59,7 @@ async fn configuration_of_the_tls_page_starts() {
     let server = Server::start(config).await.unwrap();
     server.wait_ready().await.unwrap();
     assert!(server.broker().unwrap().local_addrs().len() == 1);
-    server.stop().await;
+    server.stop().await.unwrap();
 }
 
 fn quoted(path: &Path) -> String {
@@ -137,7 +137,7 @@ async fn complete_server_runs_from_a_configuration_and_keeps_its_keys() {
     assert_eq!(reloaded.disconnected, 0);
 
     drop((lamp, other));
-    server.stop().await;
+    server.stop().await.unwrap();
     assert!(TcpStream::connect(&metrics).await.is_err(), "metrics end with the server");
     let ready = events.lock().unwrap().iter().find(|event| event.starts_with("ready on ")).cloned();
     let ready = ready.unwrap();
@@ -148,7 +148,7 @@ async fn complete_server_runs_from_a_configuration_and_keeps_its_keys() {
     server.wait_ready().await.unwrap();
     let lamp = client(&server, "lamp", &made);
     assert_eq!(lamp.get("k").await.unwrap().unwrap().value, "v");
-    server.stop().await;
+    server.stop().await.unwrap();
 }
 
 /// A program adds a listener with its own TLS and login. Its files are reloaded.
@@ -180,7 +180,7 @@ async fn added_listeners_are_opened_instead_of_the_default() {
     client(&server, "c", made).set("k", "v").await.unwrap();
     let reloaded = server.reload().await;
     assert_eq!(reloaded.reports.len(), 1, "the TLS of two listeners, once: {reloaded:?}");
-    server.stop().await;
+    server.stop().await.unwrap();
 
     let external = Config::from_toml("[broker]\nbroker = [\"mqtt://127.0.0.1:1\"]\n").unwrap();
     let refused = Server::builder(external).listener(local).start().await;
@@ -218,7 +218,7 @@ async fn server_with_an_external_broker_retries_until_it_is_reached() {
     assert!(server.broker().is_none());
     let soon = Duration::from_millis(50);
     assert!(tokio::time::timeout(soon, server.wait_ready()).await.is_err(), "it is not connected");
-    server.stop().await;
+    server.stop().await.unwrap();
 }
 
 #[tokio::test]
@@ -270,7 +270,7 @@ async fn server_warns_before_its_certificate_expires_and_is_not_ready_afterwards
     live.install("broker.key", "live.key");
     assert!(server.reload().await.reports.iter().all(|report| report.result.is_ok()));
     assert!(ready().await.contains("200 OK"), "a new certificate is in use");
-    server.stop().await;
+    server.stop().await.unwrap();
 }
 
 /// The logins of a listener replace those of the configuration.
@@ -305,6 +305,6 @@ async fn unencrypted_logins_are_reported_for_each_listener() {
         let server = Server::builder(config).listener(listener.clone()).on_event(observe);
         let server = server.start().await.unwrap();
         assert_eq!(*events.lock().unwrap(), expected, "{listener:?} {with_users}");
-        server.stop().await;
+        server.stop().await.unwrap();
     }
 }

@@ -46,8 +46,8 @@ impl Needs {
 /// Blocking operations run on a separate thread, so any runtime can be used. A commit that has
 /// returned is durable. A commit whose future is dropped is written as a whole or not at all. After
 /// the future of a load was dropped, the next load returns its portion. Dropping the journal waits
-/// for the current job of the thread, at most two commits or two portions of a load, and unlocks
-/// the directory.
+/// for the jobs of the thread, at most two commits or two portions of a load, and for a copy of the
+/// log into the database that is in progress. It unlocks the directory.
 pub struct SqliteJournal {
     jobs: Option<mpsc::Sender<Job>>,
     /// The result of a load. A dropped future leaves it here for the next call.

@@ -89,7 +89,7 @@ impl<T: Task, L: Link> Driver<T, L> {
                     return self.finish().await;
                 }
                 End::JournalFailed(reason) => {
-                    // Sends the responses of the commits before the one that failed.
+                    // The link may still have responses of the commits before the one that failed.
                     self.link.disconnect().await;
                     return self.handle_journal_error(reason);
                 }

@@ -196,8 +196,8 @@ impl Persistence {
     /// Adds records to the next commit while the journal persists others, and to its part of a
     /// snapshot in progress.
     fn add_to_next_commit(&mut self, now: Now, store: &mut CapturedStore) {
-        // Records that join a commit do not keep the journal busy for longer, except for one
-        // commit, if it takes the other at this moment.
+        // Records that join a commit do not keep the journal busy for longer, unless the journal
+        // takes that commit at this moment.
         let joins = self.queue.waiting_bytes().is_some();
         let is_in_time = joins || self.call_began.elapsed() < QUEUEING_MAX;
         let bytes = self.queued_bytes.saturating_add(store.store().waiting_record_bytes());

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use statestore_loopback::{Hub, HubLink};
 use statestore_proto::transport::Transmit;
-use statestore_tokio::{Connected, Error, Link, LinkError, LinkEvent, StateStore, StoreService};
+use statestore_tokio::{
+    Connected, Error, Link, LinkError, LinkEvent, StateStore, Status, StoreService,
+};
 use tokio::task::JoinHandle;
 
 use super::client;
@@ -150,6 +152,21 @@ async fn waiting_commit_is_persisted_before_the_service_ends() {
     }
     let log = disk.with(|state| core::mem::take(&mut state.log));
     assert_eq!(log.len(), 2, "a commit for each SET");
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_has_the_error_of_a_commit_that_fails_during_a_shutdown() {
+    let Started { disk, store, service, .. } = started(all(), |state| state.holds = true).await;
+    let [set] = spawn_sets(&store, ["a"]).await;
+    let mut status = service.status();
+    let ending = tokio::spawn(service.shutdown());
+    tokio::time::sleep(SOON).await;
+    disk.with(|state| state.fails = true);
+    disk.permit_commits(1);
+    ending.await.expect("no panic");
+    assert!(set.await.expect("no panic").is_err());
+    let status = status.current();
+    assert!(matches!(&status, Status::Failed(reason) if reason.is_journal()), "{status:?}");
 }
 
 #[tokio::test(start_paused = true)]
