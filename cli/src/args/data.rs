@@ -43,9 +43,8 @@ The exit code is 2 if the directory is damaged or is not a data directory.")]
 No store may have the directory open. A running store compacts its directory automatically.
 
 The files do not shrink, and may grow to 5 times the bytes of the values: free space in them is used
-again. For smaller files, dump the directory and
-restore it to another one. `compact` can be interrupted at any time; the directory then keeps its
-contents.")]
+again. For smaller files, dump the directory and restore it to another one. `compact` can be
+interrupted at any time; the directory then keeps its contents.")]
     Compact {
         /// Data directory
         dir: PathBuf,

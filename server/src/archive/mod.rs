@@ -140,7 +140,7 @@ pub enum ArchiveError {
     /// Writing to the data directory failed. Nothing of it is left.
     #[error("nothing is restored: {0}")]
     Journal(#[from] JournalError),
-    /// Writing to the data directory failed. It keeps its contents.
+    /// Reading or writing the data directory failed. It keeps its contents.
     #[error("not compacted, and nothing is lost: {0}")]
     NotCompacted(JournalError),
     /// The directory is complete and in place, but a crash of the machine may undo that.

@@ -23,8 +23,8 @@ pub(crate) use queue::{CommitBytes, DurableCommit};
 /// [`commit`](Self::commit) unless an engine replaces it. The records that the store writes during
 /// a commit form the next commit, so engines need no timer to group writes. No response,
 /// acknowledgement or notification that depends on a commit is sent before the commit is durable.
-/// An error is final: the [service](crate::StoreService) ends after it has sent the responses of
-/// durable commits. An external broker redelivers the requests that were not acknowledged to the
+/// An error is final: the [service](crate::StoreService) passes the responses of durable commits to
+/// its link, and ends. An external broker redelivers the requests that were not acknowledged to the
 /// next store. With an embedded broker or the loopback, their clients get no response.
 ///
 /// [`shutdown`](crate::StoreService::shutdown) waits for all commits. If the service is dropped, the
