@@ -34,8 +34,8 @@ impl Exit {
         (Self::Output, "the operation succeeded, but its output could not be written"),
         (Self::Storage, "a disk is full or failing"),
         (Self::LockLost, "lock: the lock was lost and its command was ended"),
-        (Self::Interrupt, "interrupted by SIGINT (serve: 0)"),
-        (Self::Terminate, "ended by SIGTERM (serve: 0)"),
+        (Self::Interrupt, "interrupted by SIGINT (serve, watch, elect: 0)"),
+        (Self::Terminate, "ended by SIGTERM (serve, watch, elect: 0)"),
     ];
 
     pub(crate) const fn number(self) -> u8 {

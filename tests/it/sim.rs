@@ -242,8 +242,8 @@ fn replay() {
 
 /// Seeds of long runs whose reports were wrong. In 1016429 a change is lost with the connection, 75
 /// ms before the client reports the gap. In 10164968 and 10261832 the store answers the second copy
-/// of a request after a later request. In 12050817 a store that takes over persists an expiry at once,
-/// which did not happen before the takeover.
+/// of a request after a later request. In 12050817 the store that takes over persists an
+/// expiry at once, and the checker counted it as persisted before the takeover.
 #[test]
 fn seeds_of_earlier_findings_pass_every_check() {
     const SEEDS: [u64; 4] = [1_016_429, 10_164_968, 10_261_832, 12_050_817];
