@@ -172,7 +172,7 @@ async fn status_has_the_error_of_a_commit_that_fails_during_a_shutdown() {
 #[tokio::test(start_paused = true)]
 async fn journal_that_does_not_take_the_next_commit_ends_the_service() {
     let hub = Hub::new();
-    let service = StoreService::builder().journal(Idle(Disk::new().open())).config(all());
+    let service = StoreService::builder().journal(Idle).config(all());
     let service = service.expect("a journal is set").spawn(hub.store_link("statestore"));
     let store = client(hub.link("c")).await;
     assert!(store.set("k", "v").await.is_err());
