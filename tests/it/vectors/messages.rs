@@ -153,8 +153,8 @@ fn notifications_are_decoded_and_encoded_as_in_the_file() {
 /// Returns whether an encoder of this dialect writes the payload of the line.
 fn writes(case: &Case, dialect: Dialect) -> Result<bool, String> {
     match (case.text("written")?, dialect) {
-        ("both", _) | ("deployed", Dialect::Deployed) | ("page", Dialect::Spec) => Ok(true),
-        ("neither" | "deployed" | "page", _) => Ok(false),
+        ("both", _) | ("deployed", Dialect::Deployed) | ("spec", Dialect::Spec) => Ok(true),
+        ("neither" | "deployed" | "spec", _) => Ok(false),
         (written, _) => Err(format!("unknown word {written}")),
     }
 }
