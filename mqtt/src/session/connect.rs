@@ -1,5 +1,7 @@
 //! The CONNECT of a session.
 
+use alloc::boxed::Box;
+
 use bytes::BytesMut;
 
 use super::options::{InvalidOptions, Options};
@@ -8,6 +10,36 @@ use crate::error::Unwritable;
 use crate::packet::{self, Packet};
 use crate::property::{Encode, Property};
 use crate::wire::Sink;
+
+/// Content of the CONNECT of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Requested {
+    pub(super) clean_start: bool,
+    pub(super) keep_alive: u16,
+    pub(super) session_expiry: u32,
+    /// With the accepted excess.
+    pub(super) receive_maximum: u16,
+    pub(super) maximum_packet_size: usize,
+    pub(super) topic_alias_maximum: u16,
+    pub(super) authentication_method: Option<Box<str>>,
+}
+
+impl Requested {
+    pub(super) fn new(options: &Options, clean_start: bool) -> Self {
+        Self {
+            clean_start,
+            keep_alive: options.keep_alive,
+            session_expiry: options.session_expiry,
+            receive_maximum: options.receive_maximum.saturating_add(options.receive_excess),
+            maximum_packet_size: usize::try_from(options.maximum_packet_size).unwrap_or(usize::MAX),
+            topic_alias_maximum: options.topic_alias_maximum,
+            authentication_method: options
+                .authentication
+                .as_ref()
+                .map(|(method, _)| method.clone()),
+        }
+    }
+}
 
 /// Properties of a CONNECT or of its will.
 enum Part<'a> {

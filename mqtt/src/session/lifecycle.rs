@@ -4,11 +4,11 @@ use alloc::boxed::Box;
 use core::time::Duration;
 
 use super::authenticate::Exchange;
+use super::connect::Requested;
 use super::error::{Error, Violation};
 use super::event::Event;
-use super::options::Options;
 use super::server::Server;
-use super::{Session, timers::Timers};
+use super::{Phase, Session, timers::Timers};
 use crate::kind::Kind;
 use crate::packet::{ConnAck, Notice, Packet};
 use crate::property::{Encode, Place, Properties, Property};
@@ -20,48 +20,6 @@ const PACKET_SIZE_MIN: usize = 8;
 
 /// Size of a DISCONNECT with a reason code, in bytes.
 const DISCONNECT_SIZE: u32 = 4;
-
-/// The state of the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// No stream is open.
-    Disconnected,
-    /// CONNECT was written, CONNACK has not arrived.
-    Connecting,
-    Connected,
-    /// The connection is over, the stream is still open.
-    Closing,
-}
-
-/// Content of the CONNECT of a connection.
-#[derive(Debug, Default)]
-pub(super) struct Requested {
-    pub(super) clean_start: bool,
-    pub(super) keep_alive: u16,
-    pub(super) session_expiry: u32,
-    /// With the accepted excess.
-    pub(super) receive_maximum: u16,
-    pub(super) maximum_packet_size: usize,
-    pub(super) topic_alias_maximum: u16,
-    pub(super) authentication_method: Option<Box<str>>,
-}
-
-impl Requested {
-    fn new(options: &Options, clean_start: bool) -> Self {
-        Self {
-            clean_start,
-            keep_alive: options.keep_alive,
-            session_expiry: options.session_expiry,
-            receive_maximum: options.receive_maximum.saturating_add(options.receive_excess),
-            maximum_packet_size: usize::try_from(options.maximum_packet_size).unwrap_or(usize::MAX),
-            topic_alias_maximum: options.topic_alias_maximum,
-            authentication_method: options
-                .authentication
-                .as_ref()
-                .map(|(method, _)| method.clone()),
-        }
-    }
-}
 
 impl Session {
     /// A byte stream to a server is open. The CONNECT is in the output.

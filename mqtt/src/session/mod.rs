@@ -133,9 +133,9 @@ pub use will::Will;
 
 use aliases::{Incoming, Outgoing};
 use authenticate::Exchange;
+use connect::Requested;
 use deliveries::Deliveries;
 use event::Events;
-use lifecycle::{Phase, Requested};
 use output::Output;
 use packet_ids::PacketIds;
 use publish::{Publishes, Use};
@@ -143,6 +143,18 @@ use timers::Timers;
 
 use crate::property::{Encode, Place, Properties};
 use crate::qos::Qos;
+
+/// The state of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No stream is open.
+    Disconnected,
+    /// CONNECT was written, CONNACK has not arrived.
+    Connecting,
+    Connected,
+    /// The connection is over, the stream is still open.
+    Closing,
+}
 
 /// A client session. See the [module documentation](self).
 pub struct Session {

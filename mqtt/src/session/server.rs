@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use super::lifecycle::Requested;
+use super::connect::Requested;
 use super::properties::PropertyBytes;
 use crate::packet::ConnAck;
 use crate::property::{Properties, Property};

@@ -17,7 +17,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("time", &[]),
     ("deadlines", &["time"]),
     ("hlc", &["buffer", "inline", "limits", "time"]),
-    ("resp", &["buffer", "debug", "limits"]),
+    ("resp", &["buffer", "debug"]),
     ("message", &["buffer", "debug", "hlc", "limits", "resp", "time"]),
     ("statistics", &["message"]),
     ("topic", &["debug", "limits"]),
@@ -62,7 +62,8 @@ const LAYERS: [(&str, &[&str]); 20] = [
 
 /// The module path of a file of the core or of the broker; empty for the root.
 pub(super) fn module(path: &str) -> Vec<&str> {
-    let inside = path.strip_prefix("core/src/").or_else(|| path.strip_prefix("broker/src/"));
+    let folders = ["core/src/", "mqtt/src/", "broker/src/"];
+    let inside = folders.iter().find_map(|folder| path.strip_prefix(folder));
     let inside = inside.unwrap_or(path).trim_end_matches(".rs");
     inside.split('/').filter(|part| !matches!(*part, "mod" | "lib")).collect()
 }
