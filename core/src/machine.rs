@@ -1,7 +1,8 @@
 //! The interface between a machine and its transport, the same for both ends of the protocol.
 //!
 //! A driver of [`Machine`] works with a [`Client`](crate::client::Client) and with a
-//! [`Store`](crate::store::Store). Both types have the same methods themselves.
+//! [`Store`](crate::store::Store). Both types also have methods of their own for each input and
+//! output, such as `handle_publish`; a driver of one machine can call these.
 //!
 //! # The loop that a driver owes
 //!

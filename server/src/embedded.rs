@@ -295,7 +295,6 @@ fn limits(settings: &config::BrokerLimits) -> crate::Limits {
     limits
 }
 
-/// Returns whether every client needs a login.
 /// Returns whether clients of a listener send passwords or tokens.
 fn receives_secrets(login: &config::Login, listener: &Listener) -> bool {
     match &listener.login {
@@ -304,6 +303,7 @@ fn receives_secrets(login: &config::Login, listener: &Listener) -> bool {
     }
 }
 
+/// Returns whether every client needs a login.
 fn has_login(config: &Config, listeners: &[(Listener, &str)]) -> bool {
     let Config { login, tls, .. } = config;
     let has_login = login.password_file.is_some()

@@ -197,7 +197,7 @@ impl StoreConfig {
         self
     }
 
-    /// True if verbs and options may be written in lower case.
+    /// Sets the case in which verbs and options of requests are accepted.
     #[must_use]
     pub const fn word_case(mut self, word_case: WordCase) -> Self {
         self.word_case = word_case;

@@ -86,5 +86,6 @@ pub enum Access {
 
 /// The policy of the embedder: returns whether this principal has this access to this key.
 ///
-/// The result must depend on the arguments alone, or equal calls would not give equal outputs.
+/// The result must not change while a request is processed. A replay gives equal outputs only if it
+/// also replays the results: `statestore-capture` records them.
 pub type Authorizer = Box<dyn Fn(&Principal<'_>, Access, &[u8]) -> bool + Send + Sync>;
