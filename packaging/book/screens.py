@@ -2,7 +2,8 @@
 """Draws the pictures of terminals in docs/: screens.py STATESTORE
 
 Starts a store, types the commands below into shells of tmux, and writes their real screens as SVG:
-demo.svg, top.svg and traffic.svg. Versions, ids and times differ from run to run. Needs tmux.
+demo.svg, top.svg and traffic.svg. Versions and rates differ from run to run. Needs tmux, and a
+command with the feature `top`.
 """
 
 import contextlib
