@@ -233,6 +233,25 @@ fn command_of_the_unit_starts_as_its_user_with_files_of_its_group() {
     assert!(refused.err.contains("broker.key"), "{refused:?}");
 }
 
+/// Returns the arguments of the command in the image, and a copy of the configuration there.
+fn image_start(name: &str, image: &str) -> (Vec<String>, Scratch) {
+    let line = |start: &str| image.lines().rev().find_map(|line| line.strip_prefix(start));
+    let words: Vec<String> =
+        serde_json::from_str(line("ENTRYPOINT ").expect("it")).expect("a list");
+    let config = line("ENV STATESTORE_SERVE_CONFIG=").expect("a configuration");
+    let copied = image.lines().filter_map(|line| line.strip_suffix(config)?.strip_prefix("COPY "));
+    let [source] = copied.collect::<Vec<_>>()[..] else { panic!("{config} is copied once") };
+    let file = Scratch::new(name);
+    fs::copy(folder().join("..").join(source.trim()), file.path()).expect("the configuration");
+    (words[1..].to_vec(), file)
+}
+
+/// Returns the number of the first line with this beginning.
+fn line_of(file: &Scratch, start: &str) -> usize {
+    let text = fs::read_to_string(file.path()).expect("a file");
+    text.lines().position(|line| line.starts_with(start)).expect(start) + 1
+}
+
 #[test]
 fn packages_and_image_name_existing_files_and_options() {
     let manifest = fs::read_to_string(folder().join("Cargo.toml")).expect("the file");
@@ -246,15 +265,12 @@ fn packages_and_image_name_existing_files_and_options() {
         "{assets}"
     );
     let image = fs::read_to_string(folder().join("container/Containerfile")).expect("the file");
-    let entrypoint =
-        image.lines().find_map(|line| line.strip_prefix("ENTRYPOINT ")).expect("an entry point");
-    let words: Vec<String> = serde_json::from_str(entrypoint).expect("a list");
-    let set = image.lines().find_map(|line| line.strip_prefix("ENV ")).expect("variables");
-    let mut print = statestore();
-    print.args(&words[1..]).arg("--print-config");
-    let printed = run(print.envs(set.split(' ').filter_map(|variable| variable.split_once('='))));
-    // Without a listener, the server has one at 127.0.0.1, for programs next to it.
-    assert!(printed.text().contains("# listen = [] # default"), "{printed:?}");
+    let (serve, file) = image_start("image-printed.toml", &image);
+    let printed = run(statestore().args(&serve).args(["--config", file.path(), "--print-config"]));
+    // No program outside of the container reaches its loopback address.
+    let at = |line: usize| format!("# {}:{line}", file.path());
+    let listen = format!("listen = [\"0.0.0.0:1883\"] {}", at(line_of(&file, "listen =")));
+    assert!(printed.text().contains(&listen), "{printed:?}");
     let health = image.lines().find_map(|line| line.split_once(" CMD ")).expect("a check").1;
     let words: Vec<String> = serde_json::from_str(health).expect("a list");
     let [program, verb, check, option, url] = &words[..] else { panic!("{words:?}") };
@@ -262,6 +278,30 @@ fn packages_and_image_name_existing_files_and_options() {
     assert_eq!([&**program, verb, check, option], expected);
     // The health check uses the metrics listener of the image.
     let address = url.strip_prefix("http://").expect(url);
-    let line = format!("metrics-listen = \"{address}\" # environment");
+    let line = format!("metrics-listen = \"{address}\" {}", at(line_of(&file, "metrics-listen")));
     assert!(printed.text().contains(&line), "{printed:?}");
+}
+
+#[test]
+fn image_serves_other_machines_only_with_a_policy_or_allow_anonymous() {
+    let image = fs::read_to_string(folder().join("container/Containerfile")).expect("the file");
+    let (serve, file) = image_start("image-started.toml", &image);
+    let text = fs::read_to_string(file.path()).expect("a file");
+    fs::write(file.path(), text.replace(":1883", ":0").replace(":9464", ":0")).expect("a file");
+    let data = Scratch::new("image-data");
+    let start = |options: &[&str]| {
+        let mut command = statestore();
+        command.args(&serve[..1]).args(["--config", file.path(), "--data-dir", data.path()]);
+        command.args(options);
+        command
+    };
+    let expected = [file.path(), "policy", "allow-anonymous"];
+    run(&mut start(&[])).fails(2, &expected);
+    let users = Scratch::new("image-users");
+    run_with_input(statestore().args(["passwd", users.path(), "ann"]), b"secret\n").is(0, "");
+    run(&mut start(&["--password-file", users.path()])).fails(2, &expected);
+    let store = Running::start(&mut start(&["--allow-anonymous"]));
+    let line = store.line();
+    assert!(line.contains("mqtt://0.0.0.0:"), "{line}");
+    assert!(line.contains("every machine that reaches these addresses can connect"), "{line}");
 }

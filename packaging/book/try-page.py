@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Runs the steps of the tutorial: try-tutorial.py STATESTORE [PAGE]
+"""Runs the steps of a page: try-page.py STATESTORE PAGE
 
 The blocks `sh` run in one shell, in an empty directory. The block `text` after one is its output,
-apart from versions and line ends: `get` prints a line end only at a terminal.
+apart from versions and line ends: `get` prints a line end only at a terminal. A block `console` has
+commands after `$ `, each followed by its output.
 """
 
 import os
@@ -20,12 +21,14 @@ LIMIT_SECONDS = 120
 def steps(page):
     """Returns pairs of a script and its documented output, or None."""
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    following = blocks[1:] + [("", "")]
-    return [
-        (script, after if kind == "text" else None)
-        for (language, script), (kind, after) in zip(blocks, following)
-        if language == "sh"
-    ]
+    result = []
+    for (language, script), (kind, after) in zip(blocks, [*blocks[1:], ("", "")]):
+        if language == "sh":
+            result.append((script, after if kind == "text" else None))
+        elif language == "console":
+            commands = re.split(r"^\$ ", script, flags=re.MULTILINE)[1:]
+            result += [(line, output) for line, _, output in (c.partition("\n") for c in commands)]
+    return result
 
 
 def masked(output):
@@ -78,7 +81,6 @@ def main(binary, page):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3):
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
-    here = pathlib.Path(__file__).parent / "tutorial.md"
-    main(sys.argv[1], sys.argv[2] if len(sys.argv) == 3 else here)
+    main(sys.argv[1], sys.argv[2])
