@@ -1,6 +1,7 @@
 //! The conformance suite: this store passes it, and each deliberately broken store fails its case.
 
 mod broken;
+mod delayed;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -20,7 +20,7 @@ fn command(here: &Deployment, words: &[&str]) -> Command {
     let mut command = statestore();
     command.env("AIO_BROKER_HOSTNAME", "127.0.0.1").env("AIO_MQTT_USE_TLS", "false");
     command.env("AIO_BROKER_TCP_PORT", here.port().to_string());
-    command.args(words).args(["--timeout", "5s"]);
+    command.args(words).args(["--timeout", "20s"]);
     command
 }
 
@@ -29,7 +29,9 @@ fn azure_variables_connect_unless_a_broker_is_given(mode: Mode) {
     run(&mut command(&here, &["set", "k", "v"])).version();
     run(&mut command(&here, &["get", "k"])).is(0, "v");
     let ended = run(command(&here, &["doctor"]).env("AIO_MQTT_KEEP_ALIVE", "30"));
-    assert!(ended.code == Some(0) && ended.text().contains(&here.url()), "{ended:?}");
+    // On a busy machine, it warns about the latency.
+    let summary = format!("{}: no problem found", here.url());
+    assert!(ended.text().starts_with(&summary), "{ended:?}");
     // A given broker replaces all variables, so that it does not receive their login.
     let url = here.url();
     for (name, value) in [
@@ -174,6 +176,6 @@ fn azure_defaults_use_tls() {
     let port = line.split(';').next().and_then(|url| url.rsplit(':').next()).expect("a port");
     let mut set = statestore();
     set.env("AIO_BROKER_HOSTNAME", "localhost").env("AIO_BROKER_TCP_PORT", port);
-    set.args(["set", "k", "v", "--timeout", "5s"]);
+    set.args(["set", "k", "v", "--timeout", "20s"]);
     run(set.env("AIO_TLS_CA_FILE", path("ca.pem"))).version();
 }

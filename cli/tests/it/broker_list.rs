@@ -39,9 +39,11 @@ fn unreachable_brokers_are_each_named_with_the_reason() {
             while !serve.complaint().contains("not connected to any of 2 brokers yet (all 2 ") {}
             continue;
         }
-        let ended = run(command.args(["--timeout", "300ms"]));
+        let ended = run(command.args(["--timeout", "2s"]));
         ended.fails(3, &["all 2 addresses failed: 127.0.0.1:1: ", "; 127.0.0.1:2: ", "--broker"]);
-        assert_eq!(ended.err.matches("refused").count(), 2, "{ended:?}");
+        // After a second, a notice contains the reasons too.
+        let last = ended.err.lines().last().expect("a reason");
+        assert_eq!(last.matches("refused").count(), 2, "{ended:?}");
     }
     let mut verify = statestore();
     verify.args(["verify", "--broker", &format!("{GONE},mqtt://127.0.0.1:2")]);
@@ -97,7 +99,7 @@ fn store_fails_over_to_the_second_broker() {
     set().version();
     first.kill();
     // The store needs a moment to reconnect.
-    let answered = (0..20).map(|_| set()).find(|ended| ended.code == Some(0));
+    let answered = (0..2_000).map(|_| set()).find(|ended| ended.code == Some(0));
     answered.expect("the store is there").version();
     assert!(serve.runs());
 }

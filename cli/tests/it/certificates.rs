@@ -40,7 +40,7 @@ fn created_certificates_start_a_server_and_connect_a_client() {
         let url = format!("mqtts://{host}:{}", server.port);
         let mut get = statestore();
         get.args(["set", "k", "v", "--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key]);
-        let ended = run(get.args(["--timeout", "5s", "--broker", &url]));
+        let ended = run(get.args(["--timeout", "20s", "--broker", &url]));
         // The server listens on 127.0.0.1 only.
         assert_eq!(ended.code, Some(if host == "[::1]" { 3 } else { 0 }), "{host}: {ended:?}");
         assert!(!ended.err.contains("certificate"), "{host}: {ended:?}");

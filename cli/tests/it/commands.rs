@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::json;
 
 use crate::deployment::{Mode, in_each_mode, test_name};
+use crate::embedded_broker::Scratch;
 use crate::process::{run, statestore};
 
 in_each_mode!(
@@ -106,14 +107,14 @@ fn values_from_files_and_standard_input_are_unchanged(mode: Mode) {
     here.run_with_input(&["set", "blob", "--file", "-"], &bytes).version();
     assert_eq!(here.run(&["get", "blob"]).out, bytes);
 
-    let path = std::env::temp_dir().join(format!("statestore-{}", std::process::id()));
-    fs::write(&path, &bytes[1..]).expect("a file");
-    let file = path.to_str().expect("text");
+    let path = Scratch::new("value");
+    let file = path.path();
+    fs::write(file, &bytes[1..]).expect("a file");
     here.run(&["set", "blob", "--file", file]).version();
     assert_eq!(here.run(&["get", "blob"]).out, bytes[1..]);
     assert_eq!(here.run_with_input(&["vdel", "blob", "--file", "-"], &bytes).code, Some(1));
     here.run(&["vdel", "blob", "--file", file]).is(0, "");
-    fs::remove_file(&path).expect("it is ours");
+    fs::remove_file(file).expect("it is ours");
     here.run(&["set", "blob", "--file", file]).fails(2, &[file, "No such file"]);
     here.run(&["get", "blob"]).is(1, "");
 }

@@ -37,6 +37,8 @@ impl Scratch {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("statestore-data-{}-{count}", std::process::id());
         let path = std::env::temp_dir().join(name);
+        // A killed process with this id may have left it.
+        let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).unwrap();
         Self(path)
     }

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::thread;
 
 use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::process::Port;
 use statestore_testkit::wire::raw::Raw;
 
 use crate::process::{Ended, Running, run, run_with_input, statestore};
@@ -71,13 +72,9 @@ impl Mode {
             Self::Embedded => None,
         };
         let options = options.iter().map(|option| (*option).to_owned()).collect();
-        let mut deployment = Deployment {
-            mode: self,
-            port: broker.as_ref().map_or(0, Mosquitto::port),
-            broker,
-            store: None,
-            options,
-        };
+        // Reserved, since the embedded broker listens on the same port after a restart.
+        let port = Port::free();
+        let mut deployment = Deployment { mode: self, port, broker, store: None, options };
         deployment.start_store();
         Some(deployment)
     }
@@ -87,14 +84,15 @@ impl Mode {
 pub(crate) struct Deployment {
     pub(crate) mode: Mode,
     broker: Option<Mosquitto>,
-    port: u16,
+    /// Port of the embedded broker.
+    port: Port,
     store: Option<Running>,
     options: Vec<String>,
 }
 
 impl Deployment {
-    pub(crate) const fn port(&self) -> u16 {
-        self.port
+    pub(crate) fn port(&self) -> u16 {
+        self.broker.as_ref().map_or(self.port.number(), Mosquitto::port)
     }
 
     pub(crate) fn url(&self) -> String {
@@ -104,7 +102,7 @@ impl Deployment {
     /// Returns the command with the address of this deployment.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = statestore();
-        command.env("STATESTORE_BROKER", self.url()).env("STATESTORE_TIMEOUT", "5s");
+        command.env("STATESTORE_BROKER", self.url()).env("STATESTORE_TIMEOUT", "20s");
         command.args(arguments);
         command
     }
@@ -142,7 +140,7 @@ impl Deployment {
             Mode::External => self.command(&["serve", "--broker", &self.url()]),
             Mode::Embedded => {
                 let mut command = statestore();
-                command.args(["serve", "--listen", &format!("127.0.0.1:{}", self.port)]);
+                command.args(["serve", "--listen", &format!("127.0.0.1:{}", self.port())]);
                 command
             }
         };
@@ -170,10 +168,8 @@ impl Deployment {
         let store = Running::start(&mut serve);
         let line = store.line();
         let address = line.strip_prefix("statestore: ready on mqtt://127.0.0.1:").expect("ready");
-        let port = address.split(|c: char| !c.is_ascii_digit()).next().and_then(|p| p.parse().ok());
-        let port = port.expect("a port");
-        assert!(self.port == 0 || self.port == port, "{line:?}");
-        self.port = port;
+        let port = address.split(|c: char| !c.is_ascii_digit()).next();
+        assert_eq!(port.and_then(|port| port.parse().ok()), Some(self.port()), "{line:?}");
         self.store = Some(store);
     }
 

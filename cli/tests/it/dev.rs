@@ -26,7 +26,7 @@ fn dev(dir: &Scratch, options: &[&str]) -> Command {
 /// Adds a client with these words as the command of `dev`.
 fn with_client<'a>(dev: &'a mut Command, words: &[&str]) -> &'a mut Command {
     let program = env!("CARGO_BIN_EXE_statestore");
-    dev.args(["--", program]).args(words).args(["--timeout", "5s"])
+    dev.args(["--", program]).args(words).args(["--timeout", "20s"])
 }
 
 /// Runs a client with the variables that `dev env` prints.
@@ -34,7 +34,7 @@ fn client(dir: &Scratch, login: &str, words: &[&str]) -> Ended {
     let program = env!("CARGO_BIN_EXE_statestore");
     let script = format!(
         "eval \"$(\"$0\" dev env --dir '{}' --login {login})\" || exit 9\n\
-         exec \"$0\" \"$@\" --timeout 5s",
+         exec \"$0\" \"$@\" --timeout 20s",
         dir.path()
     );
     run(Command::new("sh").args(["-c", &script, program]).args(words))

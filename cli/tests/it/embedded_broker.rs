@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use statestore_testkit::credentials::Certificates;
 use statestore_testkit::wire::packets::Reason;
@@ -34,19 +35,29 @@ impl EmbeddedStore {
     /// Returns a command with the address of this store.
     pub(crate) fn command(&self, scheme: &str, arguments: &[&str]) -> Command {
         let mut command = statestore();
-        command.args(arguments).args(["--timeout", "5s", "--broker"]);
+        command.args(arguments).args(["--timeout", "20s", "--broker"]);
         command.arg(format!("{scheme}://localhost:{}", self.port));
         command
     }
 }
 
-/// A file of one test. Dropping it removes the file.
+/// A path of one test, also of one mode of it. Dropping it removes the file or directory.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(crate) fn new(name: &str) -> Self {
-        let name = format!("statestore-cli-{}-{name}", std::process::id());
-        Self(std::env::temp_dir().join(name))
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        let name = format!("statestore-cli-{}-{number}-{name}", std::process::id());
+        let new = Self(std::env::temp_dir().join(name));
+        // A killed process with this id may have left it.
+        new.remove();
+        new
+    }
+
+    fn remove(&self) {
+        let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_dir_all(&self.0);
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -56,8 +67,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-        let _ = fs::remove_dir_all(&self.0);
+        self.remove();
     }
 }
 

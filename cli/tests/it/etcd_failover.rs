@@ -2,6 +2,7 @@
 
 use statestore_testkit::brokers::Etcd;
 use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::process::Port;
 use statestore_testkit::wire::raw::{Raw, RawRequest, array, response_topic};
 
 use crate::deployment::test_name;
@@ -42,8 +43,8 @@ fn leader_for(etcd: &str, lease: &str) -> Store {
 }
 
 /// Starts a standby. It reports its role once it knows the leader.
-fn standby(etcd: &str, port: u16) -> Running {
-    let process = serve(etcd, &["--listen", &format!("127.0.0.1:{port}")]);
+fn standby(etcd: &str, port: &Port) -> Running {
+    let process = serve(etcd, &["--listen", &format!("127.0.0.1:{}", port.number())]);
     until(&process, "leads, at 127.0.0.1:");
     process
 }
@@ -58,33 +59,29 @@ fn until(process: &Running, part: &str) -> String {
     }
 }
 
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-    listener.local_addr().expect("its address").port()
-}
-
 #[test]
 fn standby_redirects_clients_and_takes_over() {
     let Some(etcd) = Etcd::start(&test_name()) else { return };
     let first = leader_for(&etcd.url(), "600s");
     run(statestore().args(["set", "--broker", &first.url, "k", "v"])).version();
-    let port = free_port();
-    let second = standby(&etcd.url(), port);
-    let other = format!("mqtt://127.0.0.1:{port}");
-    let refused = run(statestore().args(["get", "--broker", &other, "--timeout", "1s", "k"]));
+    let port = Port::free();
+    let second = standby(&etcd.url(), &port);
+    let other = format!("mqtt://127.0.0.1:{}", port.number());
+    let refused = run(statestore().args(["get", "--broker", &other, "--timeout", "5s", "k"]));
     refused.fails(3, &["use another server"]);
     let both = format!("{other},{}", first.url);
     let get = |timeout: &str| {
         run(statestore().args(["get", "--broker", &both, "--timeout", timeout, "k"]))
     };
-    get("5s").is(0, "v");
+    get("20s").is(0, "v");
     // The leader resigns, so the standby does not wait for the lease of ten minutes.
     first.process.signal("-TERM");
     assert!(second.line().contains("1 key loaded"));
     first.process.end().is(0, "");
-    get("5s").is(0, "v");
+    get("20s").is(0, "v");
     // A standby also succeeds a killed leader.
-    let third = standby(&etcd.url(), free_port());
+    let third_port = Port::free();
+    let third = standby(&etcd.url(), &third_port);
     second.kill();
     assert!(third.line().contains("1 key loaded"));
     third.signal("-TERM");
@@ -99,7 +96,8 @@ fn status_shows_leader_and_standbys() {
         |options: &[&str]| run(statestore().args(["status", "--etcd", &url]).args(options));
     status(&[]).fails(2, &["no store has written below the prefix /statestore/"]);
     let first = leader(&url);
-    let second = standby(&url, free_port());
+    let port = Port::free();
+    let second = standby(&url, &port);
     // The standby publishes its state within a second of its first read.
     let seen = loop {
         let seen = status(&["--output", "json"]).json();
@@ -142,7 +140,8 @@ fn suspended_leader_becomes_standby_and_sends_no_stale_data() {
     let mut raw = Raw::connect(port, "raw");
     raw.subscribe(&response_topic("raw"));
     assert_eq!(raw.command(&["SET", "k", "old"]), b"+OK\r\n");
-    let second = standby(&etcd.url(), free_port());
+    let second_port = Port::free();
+    let second = standby(&etcd.url(), &second_port);
     first.process.signal("-STOP");
     let line = second.line();
     let url = line.split_once("ready on ").and_then(|(_, rest)| rest.split_once(';'));
@@ -192,7 +191,8 @@ fn next_leader_at_an_external_broker_processes_pending_requests() {
 
 #[test]
 fn invalid_options_are_reported_and_missing_etcd_is_awaited() {
-    let unreachable = format!("http://127.0.0.1:{}", free_port());
+    let closed = Port::free();
+    let unreachable = format!("http://127.0.0.1:{}", closed.number());
     let waits = serve(&unreachable, &["--listen", "127.0.0.1:0"]);
     let line = until(&waits, "standby again");
     assert!(line.contains(&format!("cannot reach etcd at {unreachable}")), "{line}");

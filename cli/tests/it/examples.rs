@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::process::Port;
 
 use crate::deployment::{Mode, in_each_mode, test_name};
 use crate::process::{Running, run};
@@ -90,10 +91,8 @@ fn client_without_a_store_reports_it() {
         ended.fails(1, &[&address, "no matching subscribers"]);
         run(example("bare_metal").arg(&address)).fails(1, &[&address, "no matching subscribers"]);
     }
-    // The port of a closed listener.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("its address").to_string();
-    drop(listener);
+    let closed = Port::free();
+    let address = format!("127.0.0.1:{}", closed.number());
     run(example("blocking_client").arg(&address)).fails(1, &[&address]);
     run(example("bare_metal").arg(&address)).fails(1, &[&address]);
 }
@@ -108,7 +107,7 @@ fn store_with_an_external_broker_survives_its_restart() {
     let url = format!("mqtt://127.0.0.1:{}", broker.port());
     let statestore = |arguments: &[&str]| {
         let mut command = crate::process::statestore();
-        run(command.args(arguments).args(["--broker", &url, "--timeout", "5s"]))
+        run(command.args(arguments).args(["--broker", &url, "--timeout", "20s"]))
     };
     statestore(&["set", "k", "v"]).version();
     // Mosquitto's limit of concurrent messages is lower, so responses wait for capacity.

@@ -7,14 +7,17 @@ in_each_mode!(expiry_frees_a_lock_and_its_capacity, default_and_longest_expiry_a
 
 fn expiry_frees_a_lock_and_its_capacity(mode: Mode) {
     let Some(here) = mode.start(&["--max-keys", "1"]) else { return };
-    let token = here.run(&["set", "lock", "me", "--nex", "--px", "300ms"]).version();
-    let watch = here.spawn(&["watch", "lock", "--output", "json", "--count", "2"]);
+    here.run(&["set", "lock", "me", "--nex", "--px", "1h"]).version();
+    let watch = here.spawn(&["watch", "lock", "--output", "json", "--count", "3"]);
     assert_eq!(watch.json()["value"], "me");
     here.run(&["set", "lock", "you", "--nex"]).is(1, "");
-    let mut last = watch.json();
-    while last["result"] == "live" {
-        last = watch.json();
+    let token = here.run(&["set", "lock", "me", "--nex", "--px", "300ms"]).version();
+    let mut renewed = watch.json();
+    while renewed["result"] == "live" {
+        renewed = watch.json();
     }
+    assert_eq!((&renewed["value"], &renewed["version"]), (&"me".into(), &token.as_str().into()));
+    let last = watch.json();
     assert_eq!(last["result"], "deleted");
     assert_eq!(last["version"], token.as_str());
     assert_eq!(watch.end().code, Some(0));

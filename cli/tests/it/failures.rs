@@ -44,12 +44,12 @@ fn missing_broker_is_reported() {
     let url = "mqtt://127.0.0.1:1";
     for line in ["get k", "set k v", "watch k", "bench"] {
         let mut command = statestore();
-        command.args(line.split(' ')).args(["--broker", url, "--timeout", "300ms"]);
+        command.args(line.split(' ')).args(["--broker", url, "--timeout", "2s"]);
         run(&mut command).fails(3, &["refused", "--broker"]);
     }
     // It prints a message during its attempts.
     let mut command = statestore();
-    command.args(["get", "k", "--broker", url, "--timeout", "1500ms"]);
+    command.args(["get", "k", "--broker", url, "--timeout", "5s"]);
     run(&mut command).fails(3, &["not connected to mqtt://127.0.0.1:1 yet", "refused"]);
     // A listener that sends nothing is not a broker either.
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");

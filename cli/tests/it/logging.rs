@@ -1,6 +1,6 @@
 //! The log of `serve` under many errors, and without a reader.
 
-use std::io::{BufRead, BufReader, Write as _};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -96,9 +96,11 @@ fn frequent_log_lines_are_counted() {
         count.map(|count| count.parse::<usize>().expect("a count"))
     };
     let written = lines().filter(|line| left_out(line).is_none()).count();
-    let counted: usize = lines().filter_map(left_out).sum();
-    assert_eq!(written + counted, refused, "{}", ended.err);
-    assert!(written.is_multiple_of(10) && written < 100, "ten in a while: {}", ended.err);
+    let counts: Vec<usize> = lines().filter_map(left_out).collect();
+    assert_eq!(written + counts.iter().sum::<usize>(), refused, "{}", ended.err);
+    // A busy machine needs more than one period of ten seconds, and the last one may end early.
+    let periods = counts.len() + 1;
+    assert!((10..=10 * periods).contains(&written), "ten in each period: {}", ended.err);
     assert!(lines().next().is_some_and(|line| line.contains("peer=127.0.0.1:")), "{}", ended.err);
 }
 
@@ -151,13 +153,19 @@ fn client_logs_in_while_silent_connections_use_all_file_descriptors() {
         let attacked = if is_same_listener { first } else { second };
         let connect =
             || TcpStream::connect((Ipv4Addr::LOCALHOST, port_of(attacked))).expect("it listens");
-        let silent: Vec<_> = (0..60).map(|_| connect()).collect();
         let begun = Instant::now();
+        let mut oldest = connect();
+        let silent: Vec<_> = (0..60).map(|_| connect()).collect();
+        let ends = std::thread::spawn(move || {
+            let _ = oldest.read(&mut [0]);
+            begun.elapsed()
+        });
         for number in 0..3 {
             let mut client = Raw::connect(port_of(first), &format!("client-{number}"));
             assert_eq!(client.command(&["SET", "k", "v"]), b"+OK\r\n");
         }
-        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+        let lasted = ends.join().expect("it ends");
+        assert!(lasted < Duration::from_secs(10), "{lasted:?}");
         drop(silent);
         store.signal("-TERM");
         let ended = store.end();

@@ -477,32 +477,37 @@ fn flood_of_requests_delays_neither_scrapers_nor_clients() {
     let (_store, port, metrics) = start(&[]);
     let mut raw = Raw::connect(port, "raw");
     let is_over = AtomicBool::new(false);
+    let time = |act: &mut dyn FnMut()| {
+        let began = Instant::now();
+        act();
+        began.elapsed()
+    };
     let median = |mut took: Vec<Duration>| {
         took.sort_unstable();
         took[took.len() / 2]
     };
+    let mut set = || assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
+    let mut scrape = || assert_eq!(get(metrics, "/metrics").0, 200);
+    let mut measure = || {
+        let client = (0..200).map(|_| time(&mut set)).collect();
+        let scraper = (0..50).map(|_| time(&mut scrape)).collect();
+        (median(client), median(scraper))
+    };
+    let alone = measure();
     let (client, scraper, flooded) = std::thread::scope(|scope| {
         let floods = [(); 4].map(|()| scope.spawn(|| flood(metrics, &is_over)));
-        let measured = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let time = |act: &mut dyn FnMut()| {
-                let began = Instant::now();
-                act();
-                began.elapsed()
-            };
-            let set = &mut || assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
-            let client = (0..200).map(|_| time(set)).collect();
-            let scrape = &mut || assert_eq!(get(metrics, "/metrics").0, 200);
-            let scraper = (0..50).map(|_| time(scrape)).collect();
-            (median(client), median(scraper))
-        }));
+        let measured = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&mut measure));
         is_over.store(true, Ordering::Relaxed);
         let flooded: usize = floods.into_iter().map(|flood| flood.join().expect("a number")).sum();
         let (client, scraper) = measured.expect("a response to each request");
         (client, scraper, flooded)
     });
-    // Without a flood, each takes less than a millisecond.
-    let limit = Duration::from_millis(100);
-    assert!(client < limit && scraper < limit, "{client:?} {scraper:?}, during {flooded} requests");
+    // Without a flood, each takes less than a millisecond, unless the machine is busy.
+    let limit = |alone: Duration| 100 * alone.max(Duration::from_millis(1));
+    assert!(
+        client < limit(alone.0) && scraper < limit(alone.1),
+        "{client:?} {scraper:?}, during {flooded} requests; {alone:?} without them"
+    );
 }
 
 /// Returns the names of metrics in a text, without the suffixes of histograms.

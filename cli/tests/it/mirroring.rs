@@ -45,9 +45,12 @@ fn keys_and_changes_are_mirrored(mode: Mode) {
     to.wait_for_value("rooms/1", 0, "22");
     from.run(&["del", "rooms/1"]).is(0, "");
     to.wait_for_value("rooms/1", 1, "");
+    let watch = to.spawn(&["watch", "rooms/1", "--output", "json", "--count", "2"]);
+    while watch.json()["result"] != "live" {}
     from.run(&["set", "rooms/1", "23", "--px", "300ms"]).version();
-    to.wait_for_value("rooms/1", 0, "23");
-    to.wait_for_value("rooms/1", 1, "");
+    assert_eq!(watch.json()["value"], "23");
+    assert_eq!(watch.json()["result"], "deleted", "it expires");
+    assert_eq!(watch.end().code, Some(0));
     // A new key is found by the next listing.
     from.run(&["set", "rooms/3", "new"]).version();
     to.wait_for_value("rooms/3", 0, "new");
@@ -99,11 +102,12 @@ fn deletion_during_a_restart_of_the_target_is_copied(mode: Mode) {
     let Some(mut to) = mode.start(&["--data-dir", directory.path(), "--durable", "all"]) else {
         return;
     };
-    from.run(&["set", "rooms/1", "1", "--px", "2s"]).version();
+    from.run(&["set", "rooms/1", "1"]).version();
     from.run(&["set", "rooms/2", "2"]).version();
     let running = mirror(&from, &to, &[]);
     assert!(running.line().starts_with("live: "));
     to.wait_for_value("rooms/1", 0, "1");
+    from.run(&["set", "rooms/1", "1", "--px", "1s"]).version();
     from.store().signal("-STOP");
     to.kill_store();
     to.start_store();

@@ -81,7 +81,7 @@ fn store_serves_with_an_unwritable_log(mode: Mode) {
 fn lost_lock_ends_its_command_when_standard_error_is_unwritable(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
     let script = "trap 'echo terminated; exit 3' TERM; echo held; while :; do sleep 0.02; done";
-    let mut command = here.command(&["lock", "l", "--lease", "600ms", "--", "sh", "-c", script]);
+    let mut command = here.command(&["lock", "l", "--lease", "3s", "--", "sh", "-c", script]);
     let mut holder = command.stdout(Stdio::piped()).stderr(full()).spawn().expect("it starts");
     let mut lines = BufReader::new(holder.stdout.take().expect("piped")).lines();
     assert_eq!(lines.next().expect("a line").expect("text"), "held");

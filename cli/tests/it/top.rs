@@ -89,7 +89,8 @@ impl Terminal {
     /// Waits for the exit, checks that the terminal is restored, and returns the exit code.
     fn end(mut self) -> Option<i32> {
         let status = self.child.wait().expect("it ends");
-        while let Ok(bytes) = self.written.recv_timeout(std::time::Duration::from_millis(100)) {
+        // Until no process has the terminal open.
+        while let Ok(bytes) = self.written.recv_timeout(HANGS) {
             self.screen.process(&bytes);
         }
         assert!(!self.screen.screen().alternate_screen(), "the terminal is restored");

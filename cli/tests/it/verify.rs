@@ -131,7 +131,7 @@ fn interrupted_run_deletes_its_keys(mode: Mode) {
 
 fn end_of_the_store_ends_the_run(mode: Mode) {
     let Some(mut here) = mode.start(&[]) else { return };
-    let running = here.spawn(&["verify", "--timeout", "300ms", "--output", "json"]);
+    let running = here.spawn(&["verify", "--timeout", "2s", "--output", "json"]);
     while running.json()["case"] != "value/large" {}
     here.kill_store();
     let ended = running.end();
@@ -155,8 +155,7 @@ fn rules_are_listed_without_a_store() {
 
 #[test]
 fn missing_store_is_reported_before_any_rule() {
-    let verify =
-        |more: &[&str]| run(statestore().args(["verify", "--timeout", "300ms"]).args(more));
+    let verify = |more: &[&str]| run(statestore().args(["verify", "--timeout", "2s"]).args(more));
     verify(&["--broker", "mqtt://127.0.0.1:1"]).fails(3, &["mqtt://127.0.0.1:1", "--broker"]);
     verify(&["--broker", "127.0.0.1"]).fails(2, &["mqtt://HOST:PORT"]);
     if let Some(broker) = Mosquitto::start("verify-alone") {

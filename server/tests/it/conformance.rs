@@ -1,30 +1,31 @@
 //! Conformance of the embedded store, for clients over the network and in the process.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use statestore_client::ClientLink;
-use statestore_server::{Broker, EmbeddedLink};
+use statestore_server::{BindError, Broker, EmbeddedLink};
 use statestore_testkit::conformance::handles::{Stage, cases, run};
 use statestore_testkit::conformance::suite::{assert_conformant, every_case};
 use statestore_testkit::links::Either;
+use statestore_testkit::process::{Port, timely};
 use statestore_tokio::StoreService;
 use statestore_verify::over_client;
 
-use crate::{at, options};
+use crate::{at, options, options_at};
 
 /// Restarts a broker from synchronous code, such as a stage of the suite.
 fn restart(broker: &Broker) {
     let runtime = tokio::runtime::Handle::current();
     tokio::task::block_in_place(|| {
         runtime.block_on(async {
-            // A connection of another test may use the port for a moment.
-            let mut pauses = 100;
-            while let Err(error) = broker.start().await {
-                assert!(pauses > 0, "restart: {error:?}");
-                pauses -= 1;
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+            // Another test may start a process, which has a copy of the listener for a moment.
+            timely(async {
+                while let Err(error) = broker.start().await {
+                    assert!(matches!(error, BindError::InUse(_)), "restart: {error:?}");
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
         });
     });
 }
@@ -70,7 +71,8 @@ impl Stage for Process {
 #[tokio::test(flavor = "multi_thread")]
 async fn handles_over_the_network_pass_the_conformance_suite() {
     for (name, case) in cases::<Network>() {
-        let broker = Broker::bind(options()).await.expect("bind");
+        let port = Port::free();
+        let broker = Broker::bind(options_at(&port)).await.expect("bind");
         run(name, case, &mut Network(broker)).await;
     }
 }
@@ -78,7 +80,8 @@ async fn handles_over_the_network_pass_the_conformance_suite() {
 #[tokio::test(flavor = "multi_thread")]
 async fn handles_in_the_process_pass_the_conformance_suite() {
     for (name, case) in cases::<Process>() {
-        let broker = Broker::bind(options()).await.expect("bind");
+        let port = Port::free();
+        let broker = Broker::bind(options_at(&port)).await.expect("bind");
         run(name, case, &mut Process(broker)).await;
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::transport::Incoming;
 use statestore_server::{BindError, Broker, EmbeddedLink, Limits, Redirect};
-use statestore_testkit::process::{timely, wait_free};
+use statestore_testkit::process::{Port, timely, wait_free};
 use statestore_testkit::wire::packets::Reason;
 use statestore_testkit::wire::raw::{Hello, Raw, blob, response_topic};
 use statestore_tokio::{AsIncoming, Link, LinkEvent, StateStore};
@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-use crate::{client, open, options, raw, start};
+use crate::{client, open, options, options_at, raw, start};
 
 #[tokio::test]
 async fn bind_error_names_the_address_in_use() {
@@ -56,7 +56,8 @@ async fn client_that_still_writes_receives_its_disconnect() {
 #[tokio::test]
 async fn stopped_or_dropped_broker_frees_its_port() {
     timely(async {
-        let (broker, service) = start(options()).await;
+        let port = Port::free();
+        let (broker, service) = start(options_at(&port)).await;
         let address = broker.local_addr();
         broker.stop().await;
         wait_free(address);

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use statestore_client::Tls;
 use statestore_server::{BindError, CertificateName, CertificateUsers, TlsPem, Users};
 use statestore_testkit::credentials::Certificates;
-use statestore_testkit::process::{timely, wait_free};
+use statestore_testkit::process::{Port, timely, wait_free};
 use statestore_testkit::wire::packets::Reason;
 use statestore_tokio::Options as ClientOptions;
 
@@ -46,10 +46,13 @@ async fn four_kinds_of_listeners_serve_the_same_store() {
     let Some(made) = Certificates::make("four_kinds_of_listeners") else { return };
     timely(async {
         let tls = tls(&made);
-        let options = options()
-            .listener(Listener::new(LOCALHOST).tls(tls.clone()))
-            .listener(Listener::new(LOCALHOST).websocket(["*"]))
-            .listener(Listener::new(LOCALHOST).websocket(["*"]).tls(tls));
+        // Reserved, since the broker is restarted.
+        let ports = [(); 4].map(|()| Port::free());
+        let listener = |at: usize| Listener::new((Ipv4Addr::LOCALHOST, ports[at].number()));
+        let options = Options::new(listener(0))
+            .listener(listener(1).tls(tls.clone()))
+            .listener(listener(2).websocket(["*"]))
+            .listener(listener(3).websocket(["*"]).tls(tls));
         let (broker, _service) = start(options).await;
         let addresses = broker.local_addrs();
         assert_eq!(addresses[0], broker.local_addr());
@@ -83,9 +86,8 @@ async fn no_listener_stays_bound_if_one_cannot_be_bound() {
     timely(async {
         let taken = TcpListener::bind(LOCALHOST).expect("a free port");
         let taken = taken.local_addr().map(|address| (taken, address)).expect("an address");
-        let free = TcpListener::bind(LOCALHOST).and_then(|free| free.local_addr());
-        let free = free.expect("a free port");
-        wait_free(free);
+        let port = Port::free();
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, port.number()));
         let options = Options::new(free).listener(taken.1);
         let error = Broker::bind(options).await.expect_err("the port is taken");
         assert!(matches!(error, BindError::InUse(address) if address == taken.1), "{error}");

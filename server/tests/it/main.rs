@@ -26,12 +26,18 @@ mod websocket;
 use std::net::Ipv4Addr;
 
 use statestore_server::{Broker, Listener, Options, ServerTls};
+use statestore_testkit::process::Port;
 use statestore_testkit::wire::raw::{Hello, Raw, response_topic};
 use statestore_tokio::{StateStore, StoreService};
 
 /// Options with a free port of the loopback address.
 fn options() -> Options {
     Options::new((Ipv4Addr::LOCALHOST, 0))
+}
+
+/// Options with a reserved port, for a broker that is restarted.
+fn options_at(port: &Port) -> Options {
+    Options::new((Ipv4Addr::LOCALHOST, port.number()))
 }
 
 /// Options with a free port of the loopback address, with TLS.

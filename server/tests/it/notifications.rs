@@ -4,12 +4,12 @@
 use bytes::Bytes;
 use statestore_proto::topic::RESERVED;
 use statestore_server::Broker;
-use statestore_testkit::process::timely;
+use statestore_testkit::process::{Port, timely, wait_free};
 use statestore_testkit::wire::packets::Reason;
 use statestore_testkit::wire::raw::{Hello, Raw, RawRequest, property, response_topic, words};
 use statestore_tokio::StoreService;
 
-use crate::{open, options, raw, start};
+use crate::{open, options, options_at, raw, start};
 
 /// `client-id1` and `SOMEKEY` in hexadecimal.
 const ID: &str = "636C69656E742D696431";
@@ -211,10 +211,13 @@ async fn takeover_ends_registrations_even_if_the_session_continues() {
 #[tokio::test(flavor = "multi_thread")]
 async fn broker_restart_ends_registrations() {
     timely(async {
-        let (broker, service) = start(options()).await;
+        let port = Port::free();
+        let (broker, service) = start(options_at(&port)).await;
         let (mut watcher, mut writer) = connect_both(&broker);
         watch(&mut watcher);
         set(&mut writer, "kept");
+        broker.stop().await;
+        wait_free(broker.local_addr());
         broker.start().await.expect("restart");
         assert_eq!(watcher.ended(), Some(Reason::SERVER_SHUTTING_DOWN));
         let (mut watcher, mut writer) = connect_both(&broker);

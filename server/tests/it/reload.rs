@@ -1,6 +1,7 @@
 //! Password file and policy that are replaced while the broker runs.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -165,8 +166,11 @@ async fn watch_reloads_changed_files_behind_symbolic_links() {
             point_to("v1");
             let report = received.recv().await.expect("a report");
             assert_eq!(report.result.expect("valid"), Summary::Users { users: 1 });
-            // Written in place.
-            directory.write("v1/users", password_file(&["ann", "bob", "carol"]));
+            // Written in place, in one step: if this test were suspended after it has emptied the
+            // file, the watch would find the empty file stable.
+            let file = fs::File::options().write(true).open(directory.0.join("v1/users"));
+            let longer = password_file(&["ann", "bob", "carol"]);
+            file.and_then(|mut file| file.write_all(longer.as_bytes())).expect("write file");
             let report = received.recv().await.expect("a report");
             assert_eq!(report.result.expect("valid"), Summary::Users { users: 3 });
         };

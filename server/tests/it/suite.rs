@@ -1,12 +1,16 @@
 //! The shared test suite of in-process links.
 
-use statestore_server::{Broker, EmbeddedLink};
+use statestore_server::{BindError, Broker, EmbeddedLink};
 use statestore_testkit::links::local_suite::LocalBroker;
 use statestore_testkit::local_link_suite;
+use statestore_testkit::process::Port;
 
-use crate::options;
+use crate::options_at;
 
-struct Embedded(Broker);
+struct Embedded {
+    broker: Broker,
+    _port: Port,
+}
 
 impl LocalBroker for Embedded {
     type Link = EmbeddedLink;
@@ -15,23 +19,29 @@ impl LocalBroker for Embedded {
     const KEEPS_REQUESTS: bool = true;
 
     async fn start() -> Self {
-        Self(Broker::bind(options()).await.expect("a free port"))
+        let port = Port::free();
+        let broker = Broker::bind(options_at(&port)).await.expect("a free port");
+        Self { broker, _port: port }
     }
 
     fn link(&self, client_id: &str) -> EmbeddedLink {
-        self.0.link(client_id)
+        self.broker.link(client_id)
     }
 
     fn store_link(&self) -> EmbeddedLink {
-        self.0.store_link()
+        self.broker.store_link()
     }
 
     async fn stop(&self) {
-        self.0.stop().await;
+        self.broker.stop().await;
     }
 
     async fn restart(&self) {
-        self.0.start().await.expect("restart");
+        // Another test may start a process, which has a copy of the listener for a moment.
+        while let Err(error) = self.broker.start().await {
+            assert!(matches!(error, BindError::InUse(_)), "restart: {error:?}");
+            tokio::task::yield_now().await;
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use azure_iot_operations_services::state_store::{Client, ClientOptionsBuilder};
 use tokio::task::JoinHandle;
 
 /// Maximum time that the SDK waits for a reply.
-pub const TIMEOUT: Duration = Duration::from_secs(5);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A session of the SDK that runs in a task.
 pub struct RunningSession {

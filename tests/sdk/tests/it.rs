@@ -12,9 +12,7 @@ use statestore_client::{Options, connect, serve};
 use statestore_proto::hlc::Hlc;
 use statestore_sdk_tests::{Application, TIMEOUT};
 use statestore_testkit::brokers::Mosquitto;
-
-/// Time after which a test is considered to hang.
-const HANGS: Duration = Duration::from_secs(30);
+use statestore_testkit::process::timely;
 
 /// Runs each test with an external broker (mosquitto) and with an embedded broker, with a time
 /// limit.
@@ -29,7 +27,7 @@ macro_rules! with_each_broker {
                     let options = super::Options::new("statestore", "127.0.0.1", broker.port());
                     let service = super::serve(options).expect("valid options");
                     service.wait_connected().await.expect("the store connects");
-                    super::within_time_limit(super::cases::$name(broker.port())).await;
+                    super::timely(super::cases::$name(broker.port())).await;
                     service.shutdown().await;
                 }
             )*
@@ -43,17 +41,13 @@ macro_rules! with_each_broker {
                     let serving = statestore_server::serve(options).await;
                     let (broker, service) = serving.expect("a free port");
                     service.wait_connected().await.expect("the store connects");
-                    super::within_time_limit(super::cases::$name(broker.local_addr().port())).await;
+                    super::timely(super::cases::$name(broker.local_addr().port())).await;
                     service.shutdown().await;
                     broker.stop().await;
                 }
             )*
         }
     };
-}
-
-async fn within_time_limit(test: impl Future<Output = ()>) {
-    tokio::time::timeout(HANGS, test).await.expect("no hang");
 }
 
 with_each_broker! {
@@ -119,18 +113,20 @@ mod cases {
     pub(super) async fn conditional_sets_apply_only_if_met_and_values_expire(port: u16) {
         let application = Application::connect("sdk-1", port);
         let client = &application.client;
-        let set_if = async |value: &str, set_condition: SetCondition| {
-            let expires = Some(Duration::from_millis(600));
+        let later = Duration::from_secs(3_600);
+        let set_if = async |value: &str, set_condition: SetCondition, expires: Duration| {
+            let expires = Some(expires);
             let options = SetOptions { set_condition, expires, persist: true };
             let set = client.set(b"k".into(), value.into(), TIMEOUT, None, options).await;
             set.expect("set").response
         };
-        assert!(set_if("1", SetCondition::OnlyIfDoesNotExist).await);
-        assert!(!set_if("2", SetCondition::OnlyIfDoesNotExist).await);
-        assert!(!set_if("2", SetCondition::OnlyIfEqualOrDoesNotExist).await);
-        assert!(set_if("1", SetCondition::OnlyIfEqualOrDoesNotExist).await);
+        assert!(set_if("1", SetCondition::OnlyIfDoesNotExist, later).await);
+        assert!(!set_if("2", SetCondition::OnlyIfDoesNotExist, later).await);
+        assert!(!set_if("2", SetCondition::OnlyIfEqualOrDoesNotExist, later).await);
+        let soon = Duration::from_millis(600);
+        assert!(set_if("1", SetCondition::OnlyIfEqualOrDoesNotExist, soon).await);
         while get(client, "k").await.is_some() {}
-        assert!(set_if("2", SetCondition::OnlyIfDoesNotExist).await, "the value has expired");
+        assert!(set_if("2", SetCondition::OnlyIfDoesNotExist, later).await, "it has expired");
         application.close().await;
     }
 

@@ -111,7 +111,7 @@ async fn acknowledged_writes_exist_once_and_in_order() {
     let mut client = server.client().await;
     let (mut proxies, mut stores) = (Vec::new(), Vec::new());
     for name in ["a", "b", "c"] {
-        let proxy = Proxy::start(server.port).await;
+        let proxy = Proxy::start(server.port()).await;
         let (url, requests) = (proxy.url(), Arc::clone(&requests));
         stores.push(tokio::spawn(store(url, name.to_owned(), rng.u64(..), requests, until)));
         proxies.push(proxy);

@@ -18,7 +18,7 @@ async fn pause() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commit_with_a_lost_reply_takes_effect_once() {
     let Some(server) = Server::start().await else { return };
-    let proxy = Proxy::start(server.port).await;
+    let proxy = Proxy::start(server.port()).await;
     let mut first = journal(&proxy.url(), "first", 60);
     load(&mut first).await.unwrap();
     let mut store = new_store();
@@ -51,7 +51,7 @@ async fn commit_with_a_lost_reply_takes_effect_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn standby_reads_everything_again_after_a_compaction_while_disconnected() {
     let Some(server) = Server::start().await else { return };
-    let proxy = Proxy::start(server.port).await;
+    let proxy = Proxy::start(server.port()).await;
     let mut first = journal(&server.url(), "first", 60);
     load(&mut first).await.unwrap();
     let mut store = new_store();

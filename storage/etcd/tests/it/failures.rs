@@ -7,13 +7,11 @@ use etcd_client::{
     PutOptions, RoleRevokePermissionOptions,
 };
 use statestore_etcd::{EtcdJournal, Options, OptionsError, Role, Survey};
-
+use statestore_testkit::process::Port;
 use tokio::time::{Instant, timeout};
 
 use crate::proxy::{Mode, Proxy};
-use crate::support::{
-    Server, commit, contents, free_port, journal, load, new_store, options, restore, set,
-};
+use crate::support::{Server, commit, contents, journal, load, new_store, options, restore, set};
 
 async fn load_error(journal: &mut EtcdJournal) -> String {
     let error = load(journal).await.unwrap_err().to_string();
@@ -33,7 +31,8 @@ fn invalid_options_are_refused_without_a_request() {
 
 #[tokio::test]
 async fn missing_etcd_is_reported_at_once() {
-    let mut journal = journal(&format!("http://127.0.0.1:{}", free_port()), "only", 60);
+    let closed = Port::free();
+    let mut journal = journal(&format!("http://127.0.0.1:{}", closed.number()), "only", 60);
     let began = Instant::now();
     let error = load_error(&mut journal).await;
     assert!(error.contains("cannot reach etcd at http://127.0.0.1:"), "{error}");
@@ -44,7 +43,7 @@ async fn missing_etcd_is_reported_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_etcd_is_detected_by_the_time_limit() {
     let Some(server) = Server::start().await else { return };
-    let proxy = Proxy::start(server.port).await;
+    let proxy = Proxy::start(server.port()).await;
     proxy.set(Mode::Stall);
     let error = load_error(&mut journal(&proxy.url(), "only", 2)).await;
     assert!(error.contains("did not respond within 500 ms"), "{error}");
@@ -190,7 +189,7 @@ async fn idle_leader_detects_an_earlier_head() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_lease_is_revoked_as_soon_as_etcd_can_be_reached() {
     let Some(server) = Server::start().await else { return };
-    let proxy = Proxy::start(server.port).await;
+    let proxy = Proxy::start(server.port()).await;
     let mut first = journal(&proxy.url(), "first", 60);
     load(&mut first).await.unwrap();
     // Most of the lease of a minute is left when the foreign head is detected.

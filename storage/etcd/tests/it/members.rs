@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use statestore_etcd::{EtcdJournal, Options};
+use statestore_testkit::process::Port;
 
-use crate::support::{
-    Server, commit, contents, free_port, load, new_store, responses, restore, set,
-};
+use crate::support::{Server, commit, contents, load, new_store, responses, restore, set};
 
 #[tokio::test]
 async fn one_member_that_responds_is_enough() {
     let Some(server) = Server::start().await else { return };
-    let down = || format!("http://127.0.0.1:{}", free_port());
+    let closed = [Port::free(), Port::free()];
+    let [one, two] = closed.each_ref().map(|port| format!("http://127.0.0.1:{}", port.number()));
     let mut store = new_store();
     for (number, urls) in
-        [[down(), down(), server.url()], [down(), server.url(), down()]].into_iter().enumerate()
+        [[&*one, &two, &server.url()], [&one, &server.url(), &two]].into_iter().enumerate()
     {
         let mut journal = EtcdJournal::new(Options::new(urls)).unwrap();
         load(&mut journal).await.unwrap();

@@ -131,7 +131,7 @@ async fn commit_without_records_fails_if_another_store_leads() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lease_lost_while_idle_is_reported_without_a_commit() {
     let Some(server) = Server::start().await else { return };
-    let proxy = Proxy::start(server.port).await;
+    let proxy = Proxy::start(server.port()).await;
     let mut first = journal(&proxy.url(), "first", 4);
     load(&mut first).await.unwrap();
     let mut role = first.role();

@@ -1,7 +1,6 @@
 //! Real etcd processes, and store machines driven by hand.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,6 +13,7 @@ use statestore_proto::store::{Durability, Record, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::topic;
 use statestore_proto::transport::{Incoming, Transmit};
+use statestore_testkit::process::Port;
 use statestore_tokio::JournalError;
 use statestore_tokio::service::{Commit, Journal as _};
 
@@ -26,7 +26,8 @@ const PREFIX: &str = "/statestore/";
 pub(crate) struct Server {
     child: Child,
     dir: PathBuf,
-    pub(crate) port: u16,
+    /// The port for clients, and the port for other members, which a restarted process uses too.
+    ports: Vec<Port>,
     args: Vec<String>,
 }
 
@@ -37,10 +38,6 @@ fn program() -> Option<&'static str> {
     ["/usr/bin/etcd", "/usr/local/bin/etcd"].into_iter().find(|path| Path::new(path).exists())
 }
 
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
-}
-
 impl Server {
     /// Starts a single member. Without etcd, prints a line and returns `None`.
     pub(crate) async fn start() -> Option<Self> {
@@ -48,27 +45,32 @@ impl Server {
     }
 
     pub(crate) async fn start_with(args: &[&str]) -> Option<Self> {
-        let port = free_port();
-        let url = format!("http://127.0.0.1:{port}");
-        let server = Self::spawn(port, &url, &[&ALONE, args].concat())?;
+        let port = Port::free();
+        let url = format!("http://127.0.0.1:{}", port.number());
+        let server = Self::spawn(vec![port], &url, &[&ALONE, args].concat())?;
         server.wait_ready().await;
         Some(server)
     }
 
     /// Starts a cluster of three members.
     pub(crate) async fn cluster() -> Option<[Self; 3]> {
-        let ports = [(); 3].map(|()| (free_port(), free_port()));
-        let peer = |at: usize| format!("http://127.0.0.1:{}", ports[at].1);
-        let all: Vec<String> = (0..3).map(|at| format!("m{at}={}", peer(at))).collect();
+        let ports = [(); 3].map(|()| vec![Port::free(), Port::free()]);
+        let url = |port: &Port| format!("http://127.0.0.1:{}", port.number());
+        let all: Vec<String> = ports
+            .iter()
+            .enumerate()
+            .map(|(at, ports)| format!("m{at}={}", url(&ports[1])))
+            .collect();
         let all = all.join(",");
-        let start = |at: usize| {
-            let (name, peer) = (format!("m{at}"), peer(at));
+        let start = |at: usize, ports: Vec<Port>| {
+            let (name, peer) = (format!("m{at}"), url(&ports[1]));
             let args = ["--name", &name, "--listen-peer-urls", &peer];
             let cluster = ["--initial-advertise-peer-urls", &peer, "--initial-cluster", &all];
-            let url = format!("http://127.0.0.1:{}", ports[at].0);
-            Self::spawn(ports[at].0, &url, &[args, cluster].concat())
+            let url = url(&ports[0]);
+            Self::spawn(ports, &url, &[args, cluster].concat())
         };
-        let servers = [start(0)?, start(1)?, start(2)?];
+        let [first, second, third] = ports;
+        let servers = [start(0, first)?, start(1, second)?, start(2, third)?];
         for server in &servers {
             server.wait_ready().await;
         }
@@ -89,7 +91,7 @@ impl Server {
     }
 
     /// Starts a member that listens at this address, without waiting for it.
-    pub(crate) fn spawn(port: u16, url: &str, args: &[&str]) -> Option<Self> {
+    pub(crate) fn spawn(ports: Vec<Port>, url: &str, args: &[&str]) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let Some(program) = program() else {
             eprintln!("skipped: etcd is not installed (apt-get install etcd-server)");
@@ -103,11 +105,16 @@ impl Server {
         let urls = ["--listen-client-urls", url, "--advertise-client-urls", url];
         let args = [&urls, args].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
         let child = spawn(program, &dir, &args);
-        Some(Self { child, dir, port, args })
+        Some(Self { child, dir, ports, args })
+    }
+
+    /// The port for clients.
+    pub(crate) fn port(&self) -> u16 {
+        self.ports[0].number()
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        format!("http://127.0.0.1:{}", self.port())
     }
 
     pub(crate) fn kill(&mut self) {

@@ -2,23 +2,23 @@
 
 use statestore_etcd::{EtcdJournal, Options, Tls};
 use statestore_testkit::credentials::Certificates;
+use statestore_testkit::process::Port;
 
-use crate::support::{Server, commit, free_port, load, new_store, set};
+use crate::support::{Server, commit, load, new_store, set};
 
 #[tokio::test]
 async fn wrong_certificates_are_reported_and_right_ones_accepted() {
     let Some(certificates) = Certificates::make("etcd_certificates") else { return };
-    let port = free_port();
-    let url = format!("https://localhost:{port}");
+    let port = Port::free();
+    let url = format!("https://localhost:{}", port.number());
     let path = |name| certificates.path(name).to_str().unwrap().to_owned();
     let (cert, key, ca) = (path("broker.pem"), path("broker.key"), path("ca.pem"));
     let files = ["--cert-file", &cert, "--key-file", &key, "--trusted-ca-file", &ca];
     let alone = ["--name", "one", "--listen-peer-urls", "http://127.0.0.1:0", "--client-cert-auth"];
     // etcd listens at addresses only, not at names.
-    let listen = format!("https://127.0.0.1:{port}");
-    let Some(_server) = Server::spawn(port, &listen, &[&alone[..], &files[..]].concat()) else {
-        return;
-    };
+    let listen = format!("https://127.0.0.1:{}", port.number());
+    let args = [&alone[..], &files[..]].concat();
+    let Some(_server) = Server::spawn(vec![port], &listen, &args) else { return };
     let options = |tls| Options::new([&*url]).tls(tls);
     let tls = || Tls::new(certificates.path("ca.pem"));
     let (client, client_key) = (certificates.path("client.pem"), certificates.path("client.key"));

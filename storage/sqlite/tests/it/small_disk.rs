@@ -1,6 +1,7 @@
 //! A journal on a small disk: a file system in memory. Skipped without permission to mount.
 
 use std::fs;
+use std::io::{ErrorKind, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -43,11 +44,21 @@ impl Disk {
         self.path.join("journal")
     }
 
-    /// Fills the disk with a file of another program until `bytes` are free.
+    /// Fills the disk with a file of another program until at most `bytes` are free. At the same
+    /// time, the checkpoint thread of a journal can make its database longer.
     fn fill(&self, bytes: u64) {
-        let free = rustix::fs::statvfs(&self.path).map(|disk| disk.f_bavail * disk.f_frsize);
-        let other = vec![0; usize::try_from(free.unwrap().saturating_sub(bytes)).unwrap()];
-        fs::write(self.path.join("other"), other).unwrap();
+        let free = || {
+            let disk = rustix::fs::statvfs(&self.path).unwrap();
+            disk.f_bavail * disk.f_frsize
+        };
+        let mut other = fs::File::create(self.path.join("other")).unwrap();
+        while let Some(more) = free().checked_sub(bytes).filter(|more| *more > 0) {
+            match other.write(&vec![0; usize::try_from(more.min(MIB)).unwrap()]) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::StorageFull => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
     }
 }
 

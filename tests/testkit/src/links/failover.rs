@@ -7,6 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
 use crate::brokers::scripted::{Peer, Scripted, Welcome};
+use crate::process::Port;
 
 /// A CONNACK that redirects to another server.
 pub const REDIRECT: [u8; 12] = [0x20, 10, 0, 0x9c, 7, 0x1c, 0, 4, b'e', b'v', b'i', b'l'];
@@ -21,12 +22,6 @@ const PAUSE_HANGS: Backoff =
 /// A back-off with short pauses, for tests that lose many connections.
 const PAUSES_ARE_SHORT: Backoff =
     Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(20) };
-
-/// A port that refuses connections.
-async fn closed() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
-    listener.local_addr().expect("its address").port()
-}
 
 /// Options for a client with these ports of this machine, in order.
 #[must_use]
@@ -59,7 +54,8 @@ async fn is_served(store: &StateStore) {
 /// If the client does otherwise.
 pub async fn first_accepting_address_is_used(connect: impl Fn(Options, Backoff) -> StateStore) {
     let (standby, leader) = (Scripted::start().await, Scripted::start().await);
-    let store = connect(options(&[closed().await, standby.port(), leader.port()]), PAUSE_HANGS);
+    let closed = Port::free();
+    let store = connect(options(&[closed.number(), standby.port(), leader.port()]), PAUSE_HANGS);
     redirect(&standby).await;
     let served = serve(&leader).await;
     is_served(&store).await;
@@ -162,7 +158,8 @@ pub async fn wrong_password_ends_the_client(connect: impl Fn(Options, Backoff) -
 /// # Panics
 /// If the status differs.
 pub async fn status_names_each_failed_address(connect: impl Fn(Options, Backoff) -> StateStore) {
-    let (gone, standby) = (closed().await, Scripted::start().await);
+    let (closed, standby) = (Port::free(), Scripted::start().await);
+    let gone = closed.number();
     let store = connect(options(&[gone, standby.port()]), PAUSE_HANGS);
     let mut status = store.status();
     redirect(&standby).await;

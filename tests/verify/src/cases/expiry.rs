@@ -42,6 +42,14 @@ impl Passing {
     async fn over(&self) {
         sleep(self.px * 2).await;
     }
+
+    /// Waits until all of these values must have expired. Their expiries differ, since they follow
+    /// the durations of requests.
+    async fn all_over(all: impl IntoIterator<Item = Self>) {
+        if let Some(longest) = all.into_iter().max_by_key(|passing| passing.px) {
+            longest.over().await;
+        }
+    }
 }
 
 pub(super) async fn expires(trial: &mut Trial) -> Done {
@@ -51,7 +59,7 @@ pub(super) async fn expires(trial: &mut Trial) -> Done {
     let second = trial.key("second");
     trial.expect(&request!["SET", second, "v", "PX", "1000"], OK).await?;
     let names = ["get", "del", "vdel", "nx", "nex"];
-    let mut last = None;
+    let mut all = Vec::new();
     for name in names {
         let key = trial.key(name);
         let condition = match name {
@@ -63,11 +71,9 @@ pub(super) async fn expires(trial: &mut Trial) -> Done {
         let found = trial.request(&request!["GET", key]).await?;
         let is_there = found.0.payload == *b"$1\r\nv\r\n".as_slice();
         trial.must(is_there || !passing.is_there(), "expected the value before its time is over");
-        last = Some(passing);
+        all.push(passing);
     }
-    if let Some(last) = last {
-        last.over().await;
-    }
+    Passing::all_over(all).await;
     sleep(Duration::from_millis(700)).await;
     trial.expect_value(&second, None).await?;
     let [get, del, vdel, nx, nex] = names.map(|name| trial.key(name));
@@ -81,17 +87,16 @@ pub(super) async fn expires(trial: &mut Trial) -> Done {
 
 pub(super) async fn restarts(trial: &mut Trial) -> Done {
     let (sooner, later) = (trial.key("sooner"), trial.key("later"));
-    let px = trial.soon().as_millis().to_string();
-    Passing::set(trial, &later).await?;
+    let first = Passing::set(trial, &later).await?;
     trial.expect(&request!["SET", later, "v", "NEX", "PX", "600000"], OK).await?;
     trial.expect(&request!["SET", sooner, "v", "PX", "600000"], OK).await?;
-    trial.expect(&request!["SET", sooner, "v", "NEX", "PX", px], OK).await?;
+    let second = Passing::set_with(trial, &sooner, Some("NEX")).await?;
     // A removed value takes its expiry with it.
     let again = trial.key("again");
-    Passing::set(trial, &again).await?;
+    let third = Passing::set(trial, &again).await?;
     trial.request(&request!["DEL", again]).await?;
     trial.set(&again, "v").await?;
-    sleep(trial.soon() * 2).await;
+    Passing::all_over([first, second, third]).await;
     trial.expect_value(&later, Some("v")).await?;
     trial.expect_value(&again, Some("v")).await?;
     trial.expect_value(&sooner, None).await.map(drop)

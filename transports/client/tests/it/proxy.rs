@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use statestore_client::{CloseReason, Error, LinkErrorKind, Options, Proxy, StateStore, connect};
 use statestore_server::{Broker, Listener, StoreService, serve};
-use statestore_testkit::process::timely;
+use statestore_testkit::process::{Port, timely};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
@@ -240,9 +240,8 @@ async fn missing_login_at_the_proxy_ends_the_handle() {
 
 #[tokio::test]
 async fn proxy_that_does_not_listen_is_named() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("an address");
-    drop(listener);
+    let port = Port::free();
+    let address = SocketAddr::from(([127, 0, 0, 1], port.number()));
     let proxy = Proxy::new("127.0.0.1", address.port());
     let store = connect(Options::new("c1", "broker.invalid", 1).proxy(proxy)).expect("an id");
     let status = timely(store.status().changed()).await.expect("the handle continues");

@@ -63,6 +63,8 @@ async fn unix_socket_carries_requests_notifications_and_large_values() {
     let (broker, _service) = server().await;
     let address = broker.local_addr();
     let path = std::env::temp_dir().join(format!("statestore-client-{}.sock", std::process::id()));
+    // A killed process with this id may have left it.
+    let _ = std::fs::remove_file(&path);
     let listener = tokio::net::UnixListener::bind(&path).expect("a new socket");
     let forward = tokio::spawn(async move {
         while let Ok((mut near, _)) = listener.accept().await {

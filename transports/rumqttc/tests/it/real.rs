@@ -155,7 +155,7 @@ async fn watch_survives_a_broker_restart() {
             .spawn(RumqttcLink::for_client(broker.options("c1")))
             .expect("a client id");
         let other = client(broker.options("c2")).await;
-        store.set("k", "before").await.expect("a version");
+        other.set("k", "before").await.expect("a version");
         let mut watch = store.watch("k").await.expect("a watch");
         assert_eq!(changed(&mut watch).await.as_deref(), Some(&b"before"[..]));
         assert_eq!(watch.next().await, Some(WatchEvent::Live));

@@ -6,12 +6,12 @@ use std::process;
 use std::time::Duration;
 
 use statestore_proto::client::WatchEvent;
-use statestore_rumqttc::{RumqttcLink, connect, serve};
+use statestore_rumqttc::{connect, serve};
 use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::brokers::scripted::{Scripted, Welcome};
 use statestore_testkit::process::Log;
 use statestore_testkit::process::timely;
-use statestore_tokio::{Error, StateStore};
+use statestore_tokio::Error;
 use tokio::time::Instant;
 
 use crate::store;
@@ -33,18 +33,14 @@ async fn withheld_responses_are_reported_as_unanswered() {
     timely(async {
         let service = serve(broker.options("statestore"));
         service.wait_connected().await.expect("the store connects");
-        let client = |client_id: &str| {
-            StateStore::builder()
-                .timeout(Duration::from_millis(500))
-                .spawn(RumqttcLink::for_client(broker.options(client_id)))
-                .expect("a client id")
-        };
+        let client = |client_id: &str| connect(broker.options(client_id)).expect("a client id");
         client("allowed").set("k", "v").await.expect("a version");
 
         let denied = client("denied");
         // The broker grants the subscription nevertheless.
         denied.wait_connected().await.expect("the subscription is granted");
-        let silence = denied.set("k", "w").await.expect_err("no response");
+        let silence = denied.set("k", "w").timeout(Duration::from_secs(2)).await;
+        let silence = silence.expect_err("no response");
         assert!(matches!(silence, Error::Unanswered { .. }) && silence.may_be_applied());
         let text = silence.to_string();
         assert!(text.contains("access rules"), "{text}");
@@ -56,20 +52,18 @@ async fn withheld_responses_are_reported_as_unanswered() {
     let _ = fs::remove_file(rules);
 }
 
-/// Measures sequential requests at this broker; returns sorted durations.
-async fn single_requests(broker: &Mosquitto, count: usize) -> Vec<Duration> {
+/// Sends sequential requests at this broker until `is_over` returns true for their durations.
+async fn single_requests(broker: &Mosquitto, is_over: impl Fn(&[Duration]) -> bool) {
     let service = serve(broker.options("statestore"));
     service.wait_connected().await.expect("the store connects");
     let store = connect(broker.options("c1")).expect("a client id");
     store.set("k", "v").await.expect("a version");
     let mut times = Vec::new();
-    for _ in 0..count {
+    while !is_over(&times) {
         let since = Instant::now();
         store.get("k").await.expect("a response");
         times.push(since.elapsed());
     }
-    times.sort();
-    times
 }
 
 #[tokio::test]
@@ -80,13 +74,13 @@ async fn broker_that_delays_packets_is_reported() {
     let Some(prompt) = Mosquitto::start_with(test, "") else { return };
     let Some(slow) = Mosquitto::start_with(test, "set_tcp_nodelay false") else { return };
     timely(async {
-        let times = single_requests(&prompt, 200).await;
-        // Other durations may be longer on a busy machine.
-        assert!(times[0] < Duration::from_millis(1), "{times:?}");
-        assert!(times[100] < Duration::from_millis(35), "{times:?}");
+        // Without a delay, some request of a busy machine is fast too.
+        let is_fast = |time: &Duration| *time < Duration::from_millis(30);
+        single_requests(&prompt, |times| times.len() >= 200 && times.iter().any(is_fast)).await;
         assert_eq!(warnings(), 0);
-        let times = single_requests(&slow, 40).await;
-        assert_eq!(warnings(), 1, "{times:?}");
+        // A busy machine can spread the durations of some requests.
+        single_requests(&slow, |_| warnings() > 0).await;
+        assert_eq!(warnings(), 1);
     })
     .await;
 }

@@ -8,9 +8,9 @@ use statestore_tokio::{
     Error, HolderWatch, LockError, LockGuard, LockLost, StateStore, StoreService,
 };
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
-use super::{PATIENCE, SOON, Stage, change, client, impatient_client, service};
+use super::{PATIENCE, Stage, change, client, impatient_client, service};
 
 /// A lease that outlasts the restart of a broker and the delays of a busy machine.
 const LEASE: Duration = Duration::from_secs(20);
@@ -31,14 +31,15 @@ pub(super) async fn locks<S: Stage>(stage: &S) {
 
     let waiting = waiter(&service, &b).await;
     assert_eq!(held.release().await, Ok(true));
-    let held = at_once(waiting).await;
+    let held = acquired(waiting).await;
     let second = token(&held);
     assert!(second > renewed, "{second} after {renewed}");
     held.set("valve", "half").await.expect("held");
 
-    // A holder that has waited watches its key, so it is notified of the deletion.
+    // A holder that has waited watches its key, so it is notified of the deletion. Its next renewal
+    // would be too late for this case.
     assert_eq!(a.del("lock").await, Ok(true));
-    let lost = timeout(SOON, held.wait_lost()).await.expect("notified before the lease ends");
+    let lost = held.wait_lost().await;
     assert_eq!(lost, LockLost::Lost(LossReason::Deleted));
     let newer = a.lock("lock").acquire().await.expect("free");
     assert!(token(&newer) > second);
@@ -68,7 +69,7 @@ pub(super) async fn locks_over_a_restart<S: Stage>(stage: &mut S) {
     }
     assert!(!waiting.is_finished(), "it is held all the time");
     assert_eq!(held.release().await, Ok(true));
-    assert!(token(&at_once(waiting).await) > last);
+    assert!(token(&acquired(waiting).await) > last);
 }
 
 pub(super) async fn elections<S: Stage>(stage: &S) {
@@ -99,7 +100,6 @@ pub(super) async fn expiry_is_told<S: Stage>(stage: &S) {
     let took = set_at.elapsed();
     // The store counts in whole milliseconds.
     assert!(took >= lifetime - Duration::from_millis(1), "too early, after {took:?}");
-    assert!(took < lifetime + SOON, "too late, after {took:?}");
     assert_eq!((store.get("k").await, service.stats().keys), (Ok(None), 0));
 }
 
@@ -107,20 +107,20 @@ fn token(guard: &LockGuard) -> FencingToken {
     guard.token().expect("it is held")
 }
 
-/// A waiter that relies on notifications alone, once it is registered.
+/// A waiter that relies on notifications alone, once it is registered: without one, it would try or
+/// renew the lock only after the time limit of a case.
 async fn waiter(
     service: &StoreService,
     store: &StateStore,
 ) -> JoinHandle<Result<LockGuard, LockError>> {
-    let lock = store.lock("lock").lease(LEASE).max_lease(PATIENCE * 2);
+    let lock = store.lock("lock").lease(PATIENCE * 4).max_lease(PATIENCE * 2);
     let waiting = tokio::spawn(async move { lock.acquire().await });
     until(|| service.stats().registrations == 1).await;
     waiting
 }
 
-async fn at_once(waiting: JoinHandle<Result<LockGuard, LockError>>) -> LockGuard {
-    let acquired = timeout(SOON, waiting).await.expect("at once");
-    acquired.expect("no panic").expect("free")
+async fn acquired(waiting: JoinHandle<Result<LockGuard, LockError>>) -> LockGuard {
+    waiting.await.expect("no panic").expect("free")
 }
 
 /// Interval of polling for changes without a notification. A case that waits too long fails.
