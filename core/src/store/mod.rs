@@ -318,7 +318,6 @@ impl Store {
     /// Handles the end of a client's connection: all its registrations end, whether or not its MQTT
     /// session continues.
     pub fn handle_client_gone(&mut self, _now: Now, client_id: &str) {
-        self.dedup.mark_absent(client_id);
         let ended = self.registrations.remove_client(client_id);
         self.record_loss(ended);
         self.outbox.close_unit();
