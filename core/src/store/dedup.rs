@@ -30,7 +30,7 @@ use super::{Principal, RecordedResponse};
 use crate::hlc::Hlc;
 use crate::limits::StoreLimits;
 use crate::slab::{Slab, Slot};
-use crate::time::Instant;
+use crate::time::{Instant, whole_millis};
 use crate::transport::{Correlation, Incoming};
 use heap::Heap;
 use owners::Owners;
@@ -75,6 +75,11 @@ impl NewResponse {
         }
     }
 
+    /// Bytes of the response and of its request key, without the client id.
+    fn len(&self) -> usize {
+        self.response_topic.len() + self.correlation.as_bytes().len() + self.response.payload.len()
+    }
+
     /// The record of the response to a request with this number of this sender.
     pub(super) fn to_record(
         &self,
@@ -105,7 +110,7 @@ pub(super) struct Dedup {
     /// The entries by the hash of their request keys. Never iterated.
     by_request: HashTable<Slot>,
     /// The entries by the end of their retention on the [`AgeClock`].
-    deadlines: Heap<Reverse<Duration>>,
+    deadlines: Heap<Reverse<u64>>,
     owners: Owners,
     count: usize,
     hash: KeyedHash,
@@ -133,20 +138,17 @@ struct Entry {
     newer: Option<Slot>,
     /// The place in [`Dedup::deadlines`].
     place: usize,
-    /// When the response was given, by the [`AgeClock`].
-    given_at: Duration,
+    /// When the response was given, in milliseconds of the [`AgeClock`].
+    given_at: u64,
+    /// When the retention ends.
+    deadline: u64,
+    /// Bytes of the response, of its request key, and of its owner.
+    len: usize,
     /// The hash of the request key.
     hash: u64,
 }
 
-impl Entry {
-    /// When the retention ends, by the [`AgeClock`].
-    const fn deadline(&self) -> Duration {
-        self.given_at.saturating_add(self.request.retention)
-    }
-}
-
-/// A clock that counts the running time of all stores that continued one set of records.
+/// A clock that counts the running time, in milliseconds, of all stores that continued one set of records.
 ///
 /// It stands still from the last record of one store until the next store restores it, since no
 /// clock measures how long a store was down. So a restored response is at least as old as it was
@@ -155,17 +157,18 @@ impl Entry {
 struct AgeClock {
     origin: Instant,
     /// The greatest age in the records that were restored.
-    at_origin: Duration,
+    at_origin: u64,
 }
 
 impl AgeClock {
-    fn now(&self, now: Instant) -> Duration {
-        self.at_origin.saturating_add(now.duration_since(self.origin))
+    const fn now(&self, now: Instant) -> u64 {
+        let passed = now.as_millis().saturating_sub(self.origin.as_millis());
+        self.at_origin.saturating_add(passed)
     }
 
     /// Continues from a record of an earlier store. The time that passed on the clock of this store
     /// before that does not count.
-    fn restore(&mut self, now: Instant, recorded: Duration) {
+    fn restore(&mut self, now: Instant, recorded: u64) {
         *self = Self { origin: now, at_origin: self.at_origin.max(recorded) };
     }
 }
@@ -183,7 +186,7 @@ impl Dedup {
             is_durable,
             last_number: 0,
             last_response: 0,
-            age_clock: AgeClock { origin: Instant::from_millis(0), at_origin: Duration::ZERO },
+            age_clock: AgeClock { origin: Instant::from_millis(0), at_origin: 0 },
             bytes: 0,
             count_max: limits.dedup_entries_max,
             bytes_max: limits.dedup_bytes_max,
@@ -247,7 +250,7 @@ impl Dedup {
 
     /// The age clock at `now`, for the record of a response.
     pub(super) fn age_at(&self, now: Instant) -> Duration {
-        self.age_clock.now(now)
+        Duration::from_millis(self.age_clock.now(now))
     }
 
     /// Caches the response to a request that was not [found](Self::find). `hash` is the
@@ -269,7 +272,8 @@ impl Dedup {
         if recorded.order <= self.last_response || recorded.order > ORDER_MAX {
             return;
         }
-        self.age_clock.restore(now, recorded.given_at);
+        let given_at = whole_millis(recorded.given_at);
+        self.age_clock.restore(now, given_at);
         self.expire(now);
         let response = NewResponse {
             response_topic: Arc::clone(&recorded.response_topic),
@@ -288,13 +292,13 @@ impl Dedup {
         if let Some(outdated) = self.find_slot(hash, key) {
             self.remove(outdated);
         }
-        self.insert_entry(recorded.order, recorded.given_at, hash, recorded.sender(), response);
+        self.insert_entry(recorded.order, given_at, hash, recorded.sender(), response);
     }
 
     fn insert_entry(
         &mut self,
         number: u64,
-        given_at: Duration,
+        given_at: u64,
         hash: u64,
         sender: Principal<'_>,
         request: NewResponse,
@@ -303,8 +307,12 @@ impl Dedup {
         self.last_response = number;
         let Some(client) = self.owners.client(sender) else { return };
         let (older, newer) = (self.owners.newest(client), None);
-        let entry = Entry { request, number, client, older, newer, place: 0, given_at, hash };
-        let deadline = entry.deadline();
+        let retention = u64::try_from(request.retention.as_millis()).unwrap_or(u64::MAX);
+        let deadline = given_at.saturating_add(retention);
+        let len = self.owners.name_bytes(client) + request.len();
+        let place = 0;
+        let entry =
+            Entry { request, number, client, older, newer, place, given_at, deadline, len, hash };
         let Some(slot) = self.entries.insert(entry) else { return };
         let entries = &self.entries;
         let rehash = |slot: &Slot| entries.get(*slot).map_or(0, |entry| entry.hash);
@@ -313,7 +321,6 @@ impl Dedup {
         if let Some(older) = older.and_then(|older| self.entries.get_mut(older)) {
             older.newer = Some(slot);
         }
-        let len = self.len_at(slot);
         self.count += 1;
         self.bytes += len;
         let cost = self.cost(len);
@@ -352,7 +359,7 @@ impl Dedup {
             entry.number > after
                 && entry.number <= until
                 && entry.request.is_recorded
-                && now < entry.deadline()
+                && now < entry.deadline
         };
         let mut found: Vec<&Entry> = self.entries.iter().filter(is_wanted).collect();
         found.sort_unstable_by_key(|entry| entry.number);
@@ -362,15 +369,15 @@ impl Dedup {
     fn to_record(&self, entry: &Entry) -> Option<RecordedResponse> {
         let Entry { request, number, client, given_at, .. } = entry;
         let sender = self.owners.sender(*client)?;
-        Some(request.to_record(sender, *given_at, *number))
+        Some(request.to_record(sender, Duration::from_millis(*given_at), *number))
     }
 
     fn remove(&mut self, slot: Slot) {
-        let len = self.len_at(slot);
+        let Some(&Entry { client, older, newer, place, len, hash, .. }) = self.entries.get(slot)
+        else {
+            return;
+        };
         let cost = self.cost(len);
-        let Some(entry) = self.entries.get(slot) else { return };
-        let (place, hash, client) = (entry.place, entry.hash, entry.client);
-        let (older, newer) = (entry.older, entry.newer);
         self.entries.clear(slot);
         self.count -= 1;
         self.bytes -= len;
@@ -402,15 +409,6 @@ impl Dedup {
     /// Bytes of the cached responses, and of the client ids, owners, topics and correlation data.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    /// Bytes of a response, of its request key, and of its owner.
-    fn len_at(&self, slot: Slot) -> usize {
-        let Some(Entry { request, client, .. }) = self.entries.get(slot) else { return 0 };
-        self.owners.name_bytes(*client)
-            + request.response_topic.len()
-            + request.correlation.as_bytes().len()
-            + request.response.payload.len()
     }
 
     /// The cost of a response against both limits, in bytes: its own bytes, plus the bytes per

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use proptest::prelude::*;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::Condition;
 use statestore_proto::store::{Durability, Record, StoreConfig};
@@ -559,6 +560,111 @@ fn response_with_a_long_retention_does_not_keep_expired_ones() {
     rig.store.handle_client_gone(rig.now(), "victim");
     rig.answer("another", &del("other"));
     assert_eq!(rig.reply(&take).0, OK, "the expired responses made way");
+}
+
+/// A response, and whether the owner has used no more than an equal part of the cache since then.
+struct Given {
+    request: StoreRequest,
+    owner: usize,
+    cost: usize,
+    until: u64,
+    is_protected: bool,
+}
+
+/// The owners of a model: two users with many client ids each, a verified client that is its own
+/// owner, and the unverified client ids.
+const OWNERS: usize = 4;
+
+/// The entries of its cache, and the bytes for each.
+const ENTRIES: usize = 16;
+const ENTRY_BYTES: usize = 400;
+
+fn request_of(rig: &mut Rig, owner: usize, client: u8, seconds: u32) -> StoreRequest {
+    let id = if owner == 2 { "alone".to_owned() } else { format!("{owner}-{client}") };
+    let mut request = rig.request(&id, &del("k"));
+    request.expiry = Some(seconds);
+    match owner {
+        0 | 1 => request.owner = Some(format!("user {owner}")),
+        2 => {}
+        _ => request.verified = None,
+    }
+    request
+}
+
+/// The responses that the store must find, by a simple rule: at each response, the ones whose
+/// retention has not passed count for their owner, and an owner with more than an equal part of the
+/// cache may lose all of its own.
+fn count(given: &mut [Given]) {
+    let costs = [0, 1, 2, 3]
+        .map(|owner| given.iter().filter(|it| it.owner == owner).map(|it| it.cost).sum::<usize>());
+    let owners = costs.iter().filter(|cost| **cost > 0).count();
+    for it in given {
+        it.is_protected &= costs[it.owner] * owners <= ENTRIES * ENTRY_BYTES;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 128,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// Each operation is a request, some time before it, and sometimes a restart.
+    #[test]
+    fn response_of_an_owner_within_an_equal_part_of_the_cache_is_found(
+        operations in prop::collection::vec(
+            (0..OWNERS, any::<u8>(), 1..4_u32, 0..1_000_u64, prop::bool::weighted(0.05)),
+            1..80,
+        )
+    ) {
+        let limits = StoreLimits {
+            dedup_entries_max: ENTRIES,
+            dedup_bytes_max: ENTRIES * ENTRY_BYTES,
+            ..StoreLimits::default()
+        };
+        let mut disk = Vec::new();
+        let mut rig = restarted(&disk, limits);
+        // The running time of the stores at the last start, and at the last response.
+        let (mut started, mut last) = (0, 0);
+        let mut given: Vec<Given> = Vec::new();
+        for (owner, client, seconds, wait, restarts) in operations {
+            if restarts {
+                let number = rig.number;
+                rig = restarted(&disk, limits);
+                (rig.number, started) = (number, last);
+            }
+            rig.millis += wait;
+            last = started + rig.millis;
+            given.retain(|it| it.until > last);
+            let request = request_of(&mut rig, owner, client, seconds);
+            let reply = persisted(&mut rig, &request, &mut disk);
+            prop_assert_eq!(reply, r":0\r\n");
+            let texts = [
+                Some(&format!("{owner}-{client}")).filter(|_| owner != 2).map_or(5, String::len),
+                request.owner.as_ref().map_or(0, String::len),
+                request.response_topic.as_ref().map_or(0, String::len),
+                request.correlation.as_ref().map_or(0, Vec::len),
+                ":0\r\n".len(),
+            ];
+            given.push(Given {
+                request,
+                owner,
+                cost: texts.iter().sum::<usize>() + ENTRY_BYTES,
+                until: last + u64::from(seconds) * 2_000,
+                is_protected: true,
+            });
+            count(&mut given);
+            for it in given.iter().filter(|it| it.is_protected) {
+                let before = rig.store.counters().duplicates();
+                let mut again = it.request.clone();
+                again.arrived = Some(rig.now().instant);
+                persisted(&mut rig, &again, &mut Vec::new());
+                let found = rig.store.counters().duplicates() - before;
+                prop_assert_eq!(found, 1, "owner {} lost {:?}", it.owner, it.request);
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,8 +1,11 @@
-//! A binary heap from which any item can be removed.
+//! A heap from which any item can be removed.
 
 use alloc::vec::Vec;
 
 use crate::slab::Slot;
+
+/// The number of items below each item. With four, a heap has half as many levels as with two.
+const FAN_OUT: usize = 4;
 
 /// Slots in the order of their keys, the greatest first.
 ///
@@ -48,14 +51,14 @@ impl<K: Ord + Copy> Heap<K> {
     /// Moves the item at a place, whose key may be new, to its new place.
     fn settle(&mut self, mut place: usize, mut moved: impl FnMut(Slot, usize)) {
         let Some(&item) = self.items.get(place) else { return };
-        while let Some(above) = place.checked_sub(1).map(|before| before / 2) {
+        while let Some(above) = place.checked_sub(1).map(|before| before / FAN_OUT) {
             let Some(&other) = self.items.get(above).filter(|(key, _)| *key < item.0) else {
                 break;
             };
             self.put(place, other, &mut moved);
             place = above;
         }
-        while let Some((below, other)) = self.greater_below(place) {
+        while let Some((below, other)) = self.greatest_below(place) {
             if other.0 <= item.0 {
                 break;
             }
@@ -65,15 +68,16 @@ impl<K: Ord + Copy> Heap<K> {
         self.put(place, item, &mut moved);
     }
 
-    /// The greater one of the two items below a place.
-    fn greater_below(&self, place: usize) -> Option<(usize, (K, Slot))> {
-        let left = 2 * place + 1;
-        let below = self.items.get(left..)?;
-        let (first, second) = (below.first()?, below.get(1));
-        match second.filter(|second| second.0 > first.0) {
-            Some(second) => Some((left + 1, *second)),
-            None => Some((left, *first)),
+    /// The greatest one of the items below a place.
+    fn greatest_below(&self, place: usize) -> Option<(usize, (K, Slot))> {
+        let from = FAN_OUT * place + 1;
+        let mut greatest = (from, *self.items.get(from)?);
+        for (at, item) in (from..).zip(self.items.iter().skip(from).take(FAN_OUT)) {
+            if item.0 > greatest.1.0 {
+                greatest = (at, *item);
+            }
         }
+        Some(greatest)
     }
 
     fn put(&mut self, place: usize, item: (K, Slot), moved: &mut impl FnMut(Slot, usize)) {

@@ -15,7 +15,7 @@ use crate::store::keyed_hash::KeyedHash;
 #[derive(Debug)]
 pub(super) struct Owners {
     clients: Slab<Client>,
-    /// The clients by the hash of their ids and owners. Never iterated.
+    /// The clients by the hash of their ids. Never iterated.
     by_id: HashTable<Slot>,
     owners: Slab<Owner>,
     /// The owners of any number of clients, by the hash of their names. Never iterated.
@@ -97,7 +97,7 @@ impl Owners {
     /// The slot of a client, which is new if none of its responses is cached.
     pub(super) fn client(&mut self, sender: Principal<'_>) -> Option<Slot> {
         let (id, name) = (sender.client_id().unwrap_or_default(), Name::of(sender));
-        let hash = self.hash.hash_one((id, name));
+        let hash = self.hash.hash_one(id);
         let is_same = |slot: &Slot| self.key(*slot) == Some((id, name));
         if let Some(slot) = self.by_id.find(hash, is_same) {
             return Some(*slot);
@@ -111,9 +111,8 @@ impl Owners {
             newest: None,
             place: usize::MAX,
         })?;
-        let (clients, owners) = (&self.clients, &self.owners);
-        let rehash =
-            |slot: &Slot| key_in(clients, owners, *slot).map_or(0, |key| self.hash.hash_one(key));
+        let (clients, hash_fn) = (&self.clients, &self.hash);
+        let rehash = |slot: &Slot| clients.get(*slot).map_or(0, |it| hash_fn.hash_one(&*it.id));
         self.by_id.insert_unique(hash, slot, rehash);
         Some(slot)
     }
@@ -147,7 +146,8 @@ impl Owners {
     }
 
     fn key(&self, client: Slot) -> Option<(&str, Name<&str>)> {
-        key_in(&self.clients, &self.owners, client)
+        let client = self.clients.get(client)?;
+        Some((&client.id, self.owners.get(client.owner)?.name.borrowed()))
     }
 
     /// The sender of the requests of a client.
@@ -239,8 +239,8 @@ impl Owners {
     }
 
     fn remove_client(&mut self, slot: Slot) {
-        let Some(key) = self.key(slot) else { return };
-        let (hash, name_hash) = (self.hash.hash_one(key), self.hash.hash_one(key.1));
+        let Some((id, name)) = self.key(slot) else { return };
+        let (hash, name_hash) = (self.hash.hash_one(id), self.hash.hash_one(name));
         if let Ok(entry) = self.by_id.find_entry(hash, |other| *other == slot) {
             entry.remove();
         }
@@ -252,15 +252,6 @@ impl Owners {
             }
         }
     }
-}
-
-fn key_in<'a>(
-    clients: &'a Slab<Client>,
-    owners: &'a Slab<Owner>,
-    client: Slot,
-) -> Option<(&'a str, Name<&'a str>)> {
-    let client = clients.get(client)?;
-    Some((&client.id, owners.get(client.owner)?.name.borrowed()))
 }
 
 /// Inserts a slot into an order, changes its key, or removes it.
