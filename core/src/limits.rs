@@ -153,7 +153,7 @@ pub struct StoreLimits {
     /// Responses in the deduplication cache. A duplicate of a request whose response was evicted is
     /// executed again. See the [store](crate::store) for the order of eviction.
     pub dedup_entries_max: usize,
-    /// Bytes of those responses, and of the client ids, topics and correlation data of their
+    /// Bytes of those responses, and of the client ids, owners, topics and correlation data of their
     /// requests.
     pub dedup_bytes_max: usize,
     /// Bytes of the keys in one page of a SCAN, as they are sent. A longer key gets a page of its

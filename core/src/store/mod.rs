@@ -53,12 +53,12 @@
 //! only read, so they are executed again; so is KEYNOTIFY, since a client that gets `+OK` must be
 //! registered.
 //!
-//! If the cache is full, a client that takes more than its
-//! [share](crate::limits::StoreLimits::client_percent) loses its oldest response. Otherwise
-//! the oldest response of an absent client is evicted: of one that has disconnected, or whose
-//! responses were restored, and that has sent no request that is cached since then. If all clients
-//! are present, the client whose responses take the most space loses its oldest one. A response is
-//! cached for one hour at most.
+//! If the cache is full, the [owner](Principal::owner) whose responses take the most space loses
+//! one: the oldest response of that of its clients whose responses take the most. All unverified
+//! client ids have one owner together. So an owner loses no response before its retention has passed
+//! while its responses take at most an equal part of the cache. Each takes its bytes, and the bytes
+//! per entry at both limits. This holds for restored responses too, and whether or not clients are
+//! connected. A response is cached for one hour at most.
 //!
 //! The store keeps a notification until its PUBACK is [reported](Store::handle_published), up to
 //! the [limit](crate::limits::StoreLimits::outgoing_max) of its queue, and sends it again on
@@ -318,7 +318,6 @@ impl Store {
     /// Handles the end of a client's connection: all its registrations end, whether or not its MQTT
     /// session continues.
     pub fn handle_client_gone(&mut self, _now: Now, client_id: &str) {
-        self.dedup.mark_absent(client_id);
         let ended = self.registrations.remove_client(client_id);
         self.record_loss(ended);
         self.outbox.close_unit();

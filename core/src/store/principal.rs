@@ -24,8 +24,8 @@ impl<'a> Principal<'a> {
         Self { client_id: Some(client_id), is_verified: true, owner: None }
     }
 
-    /// Sets the owner whose share the keys and registrations of a verified client count against.
-    /// Without an owner, it is the share of the client id.
+    /// Sets the owner whose share the keys, registrations and cached responses of a verified client
+    /// count against. Without an owner, it is the share of the client id.
     #[must_use]
     pub const fn with_owner(mut self, owner: Option<&'a str>) -> Self {
         self.owner = owner;
@@ -51,8 +51,17 @@ impl<'a> Principal<'a> {
         }
     }
 
-    /// The owner whose share the keys and registrations of a verified client count against, such as
-    /// its user: one user may have many client ids.
+    /// The sender of a request whose response was recorded.
+    pub(super) const fn recorded(
+        client_id: &'a str,
+        is_verified: bool,
+        owner: Option<&'a str>,
+    ) -> Self {
+        Self { client_id: Some(client_id), is_verified, owner }
+    }
+
+    /// The owner whose share the keys, registrations and cached responses of a verified client count
+    /// against, such as its user: one user may have many client ids.
     #[must_use]
     pub const fn owner(&self) -> Option<&'a str> {
         self.owner

@@ -190,9 +190,10 @@ impl KeyTotals {
 /// Bytes of the texts in the record of the response to a request; at least 1.
 fn response_bytes(sender: Principal<'_>, incoming: &Incoming<'_>) -> usize {
     let client_id = sender.client_id().map_or(0, str::len);
+    let owner = sender.owner().map_or(0, str::len);
     let topic = incoming.response_topic.map_or(0, str::len);
     let correlation = incoming.correlation_data.map_or(0, <[u8]>::len);
-    sum([client_id, topic, correlation, 1])
+    sum([client_id, owner, topic, correlation, 1])
 }
 
 fn sum<const N: usize>(terms: [usize; N]) -> usize {

@@ -9,7 +9,7 @@ use statestore_server::{ServerTls, StoreService, TlsError, TlsPem, Users};
 use statestore_testkit::credentials::Certificates;
 use statestore_testkit::process::timely;
 use statestore_testkit::wire::packets::Reason;
-use statestore_testkit::wire::raw::{Hello, Raw, response_topic};
+use statestore_testkit::wire::raw::{Hello, Raw, RawRequest, blob, response_topic, words};
 
 use crate::{at, options, secured, start};
 
@@ -63,6 +63,51 @@ async fn client_ids_of_one_user_share_its_quota() {
         assert_eq!(set("ann-2", ann, "2"), b"+OK\r\n");
         assert_eq!(set("ann-3", ann, "3"), b"-ERR the quota has been exceeded\r\n");
         assert_eq!(set("bob-1", bob, "3"), b"+OK\r\n");
+    })
+    .await;
+}
+
+/// The client is disconnected while another user sends more requests than the store caches, with
+/// several client ids.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_of_one_user_make_no_redelivered_request_of_another_execute_again() {
+    timely(async {
+        let mut users = Users::default();
+        users.set("ann", "one").expect("a user");
+        users.set("bob", "two").expect("a user");
+        let limits = StoreLimits { dedup_entries_max: 64, ..StoreLimits::default() };
+        let service = StoreService::builder().config(StoreConfig::new(7).limits(limits));
+        let service = service.expect("a memory store");
+        let served = statestore_server::serve_with(options().users(users), service).await;
+        let (broker, service) = served.expect("serve");
+        service.wait_connected().await.expect("the store connects");
+        let open = |client_id: &str, login| {
+            let hello = Hello { login: Some(login), ..Hello::default() };
+            let mut raw = Raw::open(broker.local_addr().port(), client_id, hello);
+            raw.subscribe(&response_topic(client_id));
+            raw
+        };
+        let (ann, bob) = (("ann", "one"), ("bob", "two"));
+        let requests = [&["SET", "k", "old", "NX"][..], &["DEL", "k"]];
+        let requests = requests.map(|request| RawRequest::deployed("ann-1", words(request)));
+        let mut first = open("ann-1", ann);
+        let responses = [&b"+OK\r\n"[..], b":1\r\n"];
+        for (request, response) in requests.iter().zip(responses) {
+            assert_eq!(first.answer(request), response);
+        }
+        drop(first);
+        assert_eq!(open("ann-2", ann).command(&["SET", "k", "new"]), b"+OK\r\n");
+        for client_id in ["bob-1", "bob-2", "bob-3"] {
+            let mut bob = open(client_id, bob);
+            for _ in 0..100 {
+                assert_eq!(bob.command(&["DEL", "nothing"]), b":0\r\n");
+            }
+        }
+        let mut again = open("ann-1", ann);
+        for (request, response) in requests.iter().zip(responses) {
+            assert_eq!(again.answer(request), response);
+        }
+        assert_eq!(again.command(&["GET", "k"]), blob(b"new"));
     })
     .await;
 }

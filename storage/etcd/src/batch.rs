@@ -167,8 +167,9 @@ fn size(record: &Record) -> usize {
 }
 
 fn response_size(response: &RecordedResponse) -> usize {
-    let RecordedResponse { client_id, response_topic, correlation, payload, .. } = response;
-    client_id.len() + response_topic.len() + correlation.as_bytes().len() + payload.len()
+    let RecordedResponse { client_id, owner, response_topic, correlation, payload, .. } = response;
+    let texts = client_id.len() + owner.as_ref().map_or(0, |owner| owner.len());
+    texts + response_topic.len() + correlation.as_bytes().len() + payload.len()
 }
 
 fn check_size(record: &Record) -> Result<(), Failure> {

@@ -44,23 +44,26 @@ fn record() -> impl Strategy<Value = Record> {
         persist,
     });
     let answered = (
-        (name(), name(), bytes(), any::<u64>()),
+        (name(), any::<bool>(), prop::option::of(name()), name(), bytes(), any::<u64>()),
         (bytes(), prop::option::of(hlc()), any::<(u32, u32)>(), order()),
     );
-    let answered = answered.prop_map(|((client_id, topic, data, content), rest)| {
-        let (payload, timestamp, (kept, given_at), order) = rest;
-        Record::Response(RecordedResponse {
-            client_id,
-            response_topic: (&*topic).into(),
-            correlation: Correlation::new(&data),
-            content,
-            payload: Bytes::from(payload),
-            timestamp,
-            retention: std::time::Duration::from_millis(kept.into()),
-            given_at: std::time::Duration::from_millis(given_at.into()),
-            order,
-        })
-    });
+    let answered =
+        answered.prop_map(|((client_id, verified, owner, topic, data, content), rest)| {
+            let (payload, timestamp, (kept, given_at), order) = rest;
+            Record::Response(RecordedResponse {
+                client_id,
+                verified,
+                owner,
+                response_topic: (&*topic).into(),
+                correlation: Correlation::new(&data),
+                content,
+                payload: Bytes::from(payload),
+                timestamp,
+                retention: std::time::Duration::from_millis(kept.into()),
+                given_at: std::time::Duration::from_millis(given_at.into()),
+                order,
+            })
+        });
     let watched = (name(), key(), any::<(bool, bool)>(), dialect(), order());
     let watched =
         watched.prop_map(|(client_id, key, (verified, wants_incarnation), dialect, order)| {
@@ -122,6 +125,8 @@ fn records_of_all_kinds() -> Vec<Record> {
         Record::Removed { key: Box::from(*b"k"), version: version("1:0:s") },
         Record::Response(RecordedResponse {
             client_id: "c".into(),
+            verified: false,
+            owner: None,
             response_topic: "t".into(),
             correlation: Correlation::new(b"d"),
             content: 0x0102_0304_0506_0708,
@@ -133,6 +138,8 @@ fn records_of_all_kinds() -> Vec<Record> {
         }),
         Record::Response(RecordedResponse {
             client_id: "c".into(),
+            verified: false,
+            owner: None,
             response_topic: "t".into(),
             correlation: Correlation::new(b"d"),
             content: 0x0102_0304_0506_0708,
@@ -155,24 +162,58 @@ fn records_of_all_kinds() -> Vec<Record> {
     ]
 }
 
+/// The records of version 2: responses have no owner.
+const VERSION_2: [&str; 8] = [
+    "02",
+    "010f016b0176ac020114537461746553746f72650200026380017f",
+    "02016b01000273",
+    "030511027401640807060504030201032b4f4be80709",
+    "0303113d01640807060504030201032b4f4b010001e8070903",
+    "040711016b05",
+    "0511016b",
+    "06ffffffffffffffffff010001",
+];
+
 #[test]
-fn record_format_version_2_is_fixed() {
-    let text = hex::encode(encode_records(&records_of_all_kinds()));
+fn record_format_version_3_is_fixed() {
+    let response = |owner: Option<&str>| {
+        Record::Response(RecordedResponse {
+            client_id: "c".into(),
+            verified: true,
+            owner: owner.map(Into::into),
+            response_topic: "t".into(),
+            correlation: Correlation::new(b"d"),
+            content: 0x0102_0304_0506_0708,
+            payload: Bytes::from_static(b"+OK"),
+            timestamp: None,
+            retention: std::time::Duration::from_secs(1),
+            given_at: std::time::Duration::ZERO,
+            order: 9,
+        })
+    };
+    let records = [records_of_all_kinds(), vec![response(None), response(Some("u"))]].concat();
+    let text = hex::encode(encode_records(&records));
     let parts = [
-        "02",
-        "010f016b0176ac020114537461746553746f72650200026380017f",
-        "02016b01000273",
-        "030511027401640807060504030201032b4f4be80709",
-        "0303113d01640807060504030201032b4f4b010001e8070903",
-        "040711016b05",
-        "0511016b",
-        "06ffffffffffffffffff010001",
-    ];
+        &["03"],
+        &VERSION_2[1..],
+        &[
+            "0308113d01640807060504030201032b4f4be80709",
+            "03181102753d01640807060504030201032b4f4be80709",
+        ],
+    ]
+    .concat();
     assert_eq!(text[..text.len() - 16], parts.concat());
     assert_eq!(
         hex::decode(&text[text.len() - 16..]),
         Ok(checksum_of(&hex::decode(parts.concat()).unwrap()))
     );
+}
+
+#[test]
+fn record_format_version_2_is_decoded() {
+    let bytes = hex::decode(VERSION_2.concat()).unwrap();
+    let bytes = [&bytes[..], &checksum_of(&bytes)].concat();
+    assert_eq!(decode_records(&bytes), Ok(records_of_all_kinds()));
 }
 
 #[test]
@@ -203,15 +244,15 @@ fn checksum_of(bytes: &[u8]) -> Vec<u8> {
 fn unknown_format_version_is_reported_as_later() {
     let mut later = encode_records([]);
     assert_eq!(later.len(), 9);
-    later[0] = 3;
+    later[0] = 4;
     assert_eq!(
         decode_records(&later),
         Err(RecordsError::Damaged),
-        "the checksum is that of version 2"
+        "the checksum is that of version 3"
     );
-    let later = [&[3][..], &checksum_of(&[3])].concat();
-    assert_eq!(decode_records(&later), Err(RecordsError::Later(3)));
-    let odd = [&[2, 7][..], &checksum_of(&[2, 7])].concat();
+    let later = [&[4][..], &checksum_of(&[4])].concat();
+    assert_eq!(decode_records(&later), Err(RecordsError::Later(4)));
+    let odd = [&[3, 7][..], &checksum_of(&[3, 7])].concat();
     assert_eq!(decode_records(&odd), Err(RecordsError::Damaged), "unknown record kind");
 }
 
@@ -222,8 +263,9 @@ fn non_canonical_records_with_a_valid_checksum_are_damaged() {
     let read = |body: &[u8]| decode_records(&[body, &checksum_of(body)].concat());
     assert_eq!(read(&[1]), Ok(Vec::new()));
     assert_eq!(read(&[2]), Ok(Vec::new()));
-    // Format 1, where a text follows its length, and format 2, where it follows twice its length.
-    for (format, len) in [(1, 1), (2, 2)] {
+    assert_eq!(read(&[3]), Ok(Vec::new()));
+    // Format 1, where a text follows its length, and later ones, where it follows twice its length.
+    for (format, len) in [(1, 1), (2, 2), (3, 2)] {
         let unwatched = |client: &[u8]| [&[format, 5][..], client, &[1, b'k']].concat();
         assert!(read(&unwatched(&[len, b'c'])).is_ok());
         for wrong in [
@@ -255,19 +297,19 @@ fn repeated_texts_have_one_encoding() {
     let unwatched =
         |client_id: &str| Record::Unregistered { client_id: client_id.into(), key: (*b"k").into() };
     let twice = encode_records([&unwatched("c"), &unwatched("c")]);
-    let [2, 5, 2, b'c', 1, b'k', 5, reference, 1, b'k', ..] = twice[..] else {
+    let [3, 5, 2, b'c', 1, b'k', 5, reference, 1, b'k', ..] = twice[..] else {
         panic!("{twice:?}");
     };
     assert_eq!(reference & 1, 1);
     assert_eq!(decode_records(&twice), Ok(vec![unwatched("c"), unwatched("c")]));
     assert_eq!(
-        read(&[2, 5, 2, b'c', 1, b'k', 5, 2, b'c', 1, b'k']),
+        read(&[3, 5, 2, b'c', 1, b'k', 5, 2, b'c', 1, b'k']),
         Err(RecordsError::Damaged),
         "the text is written twice"
     );
     for slot in 0..=64 {
         let number = slot << 1 | 1;
-        let body = [2, 5, 2, b'c', 1, b'k', 5, number, 1, b'k'];
+        let body = [3, 5, 2, b'c', 1, b'k', 5, number, 1, b'k'];
         let body = if number > 0x7f {
             [&body[..7], &[number, 1, 1, b'k']].concat()
         } else {
@@ -275,7 +317,7 @@ fn repeated_texts_have_one_encoding() {
         };
         assert_eq!(read(&body).is_ok(), number == reference, "slot {slot}");
     }
-    assert_eq!(read(&[2, 5, reference, 1, b'k']), Err(RecordsError::Damaged), "an empty slot");
+    assert_eq!(read(&[3, 5, reference, 1, b'k']), Err(RecordsError::Damaged), "an empty slot");
 
     for (bytes, is_repeated) in [(255, true), (256, false)] {
         let record = unwatched(&"c".repeat(bytes));
@@ -284,28 +326,30 @@ fn repeated_texts_have_one_encoding() {
         assert_eq!(decode_records(&twice), Ok(vec![record.clone(), record]));
     }
 
-    // Flags: 1 with a timestamp, 4 without since it is the version of the record before.
-    let removed = [2, 2, 1, b'k', 9, 0, 2, b's'];
     let node = encode_records([
         &Record::Removed { key: (*b"k").into(), version: Version::new("9:0:s".parse().unwrap()) },
         &Record::Issued { version: Version::new("9:1:s".parse().unwrap()) },
     ]);
     let node = node[11];
-    let response = |flags: u8, timestamp: &[u8]| {
-        let start = [3, flags, 2, b'c', 2, b't', 1, b'd', 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        read(&[&removed[..], &start, timestamp, &[1, 9]].concat())
-    };
-    assert!(response(0, &[]).is_ok() && response(0b101, &[]).is_ok());
-    assert!(response(1, &[9, 1, node]).is_ok());
-    for (what, damaged) in [
-        ("the version of the record before", response(1, &[9, 0, node])),
-        ("the version of a record before, without a timestamp", response(0b100, &[])),
-        ("an unknown flag", response(0b1000, &[])),
-    ] {
-        assert_eq!(damaged, Err(RecordsError::Damaged), "{what}");
+    // Flags: 1 with a timestamp, 4 without since it is the version of the record before.
+    for (format, unknown) in [(2, 0b1000), (2, 0b1_0000), (3, 0b10_0000)] {
+        let removed = [format, 2, 1, b'k', 9, 0, 2, b's'];
+        let response = |flags: u8, timestamp: &[u8]| {
+            let start = [3, flags, 2, b'c', 2, b't', 1, b'd', 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            read(&[&removed[..], &start, timestamp, &[1, 9]].concat())
+        };
+        assert!(response(0, &[]).is_ok() && response(0b101, &[]).is_ok());
+        assert!(response(1, &[9, 1, node]).is_ok());
+        for (what, damaged) in [
+            ("the version of the record before", response(1, &[9, 0, node])),
+            ("the version of a record before, without a timestamp", response(0b100, &[])),
+            ("an unknown flag", response(unknown, &[])),
+        ] {
+            assert_eq!(damaged, Err(RecordsError::Damaged), "{what} in format {format}");
+        }
+        let start = [format, 3, 0b101, 2, b'c', 2, b't', 1, b'd', 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 9];
+        assert_eq!(read(&start), Err(RecordsError::Damaged), "no record before");
     }
-    let start = [2, 3, 0b101, 2, b'c', 2, b't', 1, b'd', 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 9];
-    assert_eq!(read(&start), Err(RecordsError::Damaged), "no record before");
     let start = [1, 3, 0b101, 1, b'c', 1, b't', 1, b'd', 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 9];
     assert_eq!(read(&start), Err(RecordsError::Damaged), "format 1 has no such flag");
 }
@@ -323,6 +367,8 @@ fn request_number_above_2_to_the_63_is_refused() {
     let response = |order| {
         Record::Response(RecordedResponse {
             client_id: "c".into(),
+            verified: false,
+            owner: None,
             response_topic: "t".into(),
             correlation: Correlation::new(b"1"),
             content: 0,

@@ -15,8 +15,9 @@
 //!   after a write.
 //!
 //! The checksum is SipHash-1-3 with a key of zeros over everything before it. Each list of records
-//! has exactly one encoding, and the decoder accepts no other. It also accepts format 1, in which
-//! texts follow their length and no timestamp is omitted.
+//! has exactly one encoding, and the decoder accepts no other. It also accepts format 2, in which
+//! responses have no owner, and format 1, in which moreover texts follow their length and no
+//! timestamp is omitted.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -35,10 +36,11 @@ use crate::time::{UnixTime, whole_millis};
 use crate::transport::Correlation;
 
 /// The version of the encoding that [`encode_records`] writes. Later versions are refused.
-pub const RECORDS_FORMAT: u8 = 2;
+pub const RECORDS_FORMAT: u8 = 3;
 
-/// The first version, which is only decoded.
+/// The first versions, which are only decoded.
 const FORMAT_1: u8 = 1;
+const FORMAT_2: u8 = 2;
 
 const CHECKSUM_LEN: usize = 8;
 
@@ -60,6 +62,9 @@ const VERSIONED: u8 = 1;
 const AGED: u8 = 1 << 1;
 /// The timestamp is the version of the record before, and is omitted. Only together with VERSIONED.
 const SAME_VERSION: u8 = 1 << 2;
+const VERIFIED_REQUESTER: u8 = 1 << 3;
+/// The owner follows the client id.
+const OWNED: u8 = 1 << 4;
 
 /// Flags of REGISTERED.
 const VERIFIED: u8 = 1;
@@ -115,12 +120,17 @@ pub fn decode_records(bytes: &[u8]) -> Result<Vec<Record>, RecordsError> {
     if checksum_of(body) != *checksum {
         return Err(RecordsError::Damaged);
     }
-    let mut reader = match body.split_first() {
-        Some((&RECORDS_FORMAT, rest)) => Reader { rest, texts: Some(Texts::new()), version: None },
-        Some((&FORMAT_1, rest)) => Reader { rest, texts: None, version: None },
+    let (texts, response_flags, rest) = match body.split_first() {
+        Some((&FORMAT_1, rest)) => (None, VERSIONED | AGED, rest),
+        Some((&FORMAT_2, rest)) => (Some(Texts::new()), VERSIONED | AGED | SAME_VERSION, rest),
+        Some((&RECORDS_FORMAT, rest)) => {
+            let flags = VERSIONED | AGED | SAME_VERSION | VERIFIED_REQUESTER | OWNED;
+            (Some(Texts::new()), flags, rest)
+        }
         Some((later, _)) if *later > RECORDS_FORMAT => return Err(RecordsError::Later(*later)),
         _ => return Err(RecordsError::Damaged),
     };
+    let mut reader = Reader { rest, texts, response_flags, version: None };
     let mut records = Vec::new();
     while !reader.rest.is_empty() {
         records.push(reader.record().ok_or(RecordsError::Damaged)?);
@@ -200,9 +210,14 @@ impl<'a> Writer<'a> {
         let is_same = timestamp.is_some() && timestamp == self.version;
         let flags = flag(timestamp.is_some(), VERSIONED)
             | flag(given_at != 0, AGED)
-            | flag(is_same, SAME_VERSION);
+            | flag(is_same, SAME_VERSION)
+            | flag(response.verified, VERIFIED_REQUESTER)
+            | flag(response.owner.is_some(), OWNED);
         self.out.extend_from_slice(&[RESPONSE, flags]);
         self.text(&response.client_id);
+        if let Some(owner) = &response.owner {
+            self.text(owner);
+        }
         self.text(&response.response_topic);
         self.bytes(response.correlation.as_bytes());
         self.out.extend_from_slice(&response.content.to_le_bytes());
@@ -253,6 +268,8 @@ struct Reader<'a> {
     rest: &'a [u8],
     /// `None` in format 1.
     texts: Option<Texts<'a>>,
+    /// The flags of RESPONSE in this format.
+    response_flags: u8,
     /// Version of the last record, if it has one.
     version: Option<Hlc>,
 }
@@ -311,11 +328,14 @@ impl<'a> Reader<'a> {
     }
 
     fn response(&mut self) -> Option<RecordedResponse> {
-        let known =
-            if self.texts.is_some() { VERSIONED | AGED | SAME_VERSION } else { VERSIONED | AGED };
-        let flags = self.flags(known)?;
+        let flags = self.flags(self.response_flags)?;
         let mut response = RecordedResponse {
             client_id: self.text()?.into(),
+            verified: flags & VERIFIED_REQUESTER != 0,
+            owner: match flags & OWNED {
+                0 => None,
+                _ => Some(self.text()?.into()),
+            },
             response_topic: Arc::from(self.text()?),
             correlation: Correlation::new(self.bytes()?),
             content: u64::from_le_bytes(*self.chunk()?),

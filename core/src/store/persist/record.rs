@@ -11,6 +11,7 @@ use bytes::Bytes;
 use crate::debug;
 use crate::hlc::{FencingToken, Hlc, Version};
 use crate::message::{Dialect, Expiry};
+use crate::store::Principal;
 use crate::time::UnixTime;
 use crate::transport::Correlation;
 
@@ -80,6 +81,10 @@ pub enum Record {
 pub struct RecordedResponse {
     /// The MQTT client id of the requester; empty if it is unknown.
     pub client_id: Box<str>,
+    /// True if the client id is verified. False in records of earlier versions of this crate.
+    pub verified: bool,
+    /// The [owner](crate::store::Principal::owner) of the requester, if it is not its client id.
+    pub owner: Option<Box<str>>,
     /// The response topic.
     pub response_topic: Arc<str>,
     /// The correlation data.
@@ -99,6 +104,13 @@ pub struct RecordedResponse {
     pub given_at: Duration,
     /// The request number.
     pub order: u64,
+}
+
+impl RecordedResponse {
+    /// The requester.
+    pub(in crate::store) fn sender(&self) -> Principal<'_> {
+        Principal::recorded(&self.client_id, self.verified, self.owner.as_deref())
+    }
 }
 
 /// When a recorded value expires.
@@ -214,7 +226,8 @@ impl Record {
             Self::Removed { key, .. } => key.len(),
             Self::Response(response) => {
                 let correlation = response.correlation.as_bytes().len();
-                let texts = response.client_id.len() + response.response_topic.len();
+                let owner = response.owner.as_ref().map_or(0, |owner| owner.len());
+                let texts = response.client_id.len() + owner + response.response_topic.len();
                 texts + correlation + response.payload.len()
             }
             Self::Registered { client_id, key, .. } | Self::Unregistered { client_id, key } => {
@@ -263,6 +276,8 @@ impl fmt::Debug for RecordedResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RecordedResponse")
             .field("client_id", &self.client_id)
+            .field("verified", &self.verified)
+            .field("owner", &self.owner)
             .field("response_topic", &self.response_topic)
             .field("correlation", &self.correlation)
             .field("payload", &debug::Value(&self.payload))

@@ -21,7 +21,8 @@ impl Store {
     /// that expires. A value without any time left is absent from now on, and the next
     /// [`handle_timeout`](Self::handle_timeout) records its removal, so that a later store with an
     /// earlier wall clock does not restore it again. A response is as old as it was when the last
-    /// record was written. A record that no store can have written is ignored: a registration whose
+    /// record was written, and counts for its owner; without an owner in the record, for the
+    /// unverified client id. A record that no store can have written is ignored: a registration whose
     /// notification topic would be too long, or a request number above 2^63.
     pub fn restore(&mut self, now: Now, record: &Record) {
         match record {

@@ -6,8 +6,7 @@ use super::{Address, Executed};
 use crate::message::{Command, RequestKind};
 use crate::store::dedup::{NewResponse, RequestKey};
 use crate::store::{
-    Durability, Entry, Principal, Record, RecordedResponse, Refused, RequestOutcome, StorageSpace,
-    Store,
+    Durability, Entry, Principal, Record, Refused, RequestOutcome, StorageSpace, Store,
 };
 use crate::time::Now;
 use crate::transport::Incoming;
@@ -47,7 +46,7 @@ impl Store {
             content,
         };
         let hash = self.dedup.hash_of(key);
-        let first = self.dedup.find(now.instant, hash, key);
+        let first = self.dedup.find(hash, key);
         let is_duplicate = first.is_some();
         let number = match (first, &authorized) {
             (Some((response, number)), Ok(())) if command.kind() != RequestKind::Watch => {
@@ -80,7 +79,7 @@ impl Store {
                 retention: retention(incoming),
                 is_recorded,
             };
-            self.cache_response(now, hash, client_id, command.key(), number, response);
+            self.cache_response(now, hash, sender, command.key(), number, response);
         }
         executed
     }
@@ -109,26 +108,17 @@ impl Store {
         &mut self,
         now: Now,
         hash: u64,
-        client_id: &str,
+        sender: Principal<'_>,
         key: &[u8],
         number: u64,
         response: NewResponse,
     ) {
         if response.is_recorded {
-            let recorded = RecordedResponse {
-                client_id: client_id.into(),
-                response_topic: response.response_topic.clone(),
-                correlation: response.correlation.clone(),
-                content: response.content,
-                payload: response.response.payload.clone(),
-                timestamp: response.response.version.clone(),
-                retention: response.retention,
-                given_at: self.dedup.age_at(now.instant),
-                order: number,
-            };
+            let given_at = self.dedup.age_at(now.instant);
+            let recorded = response.to_record(sender, given_at, number);
             self.outbox.record(key, Record::Response(recorded));
         }
-        self.dedup.insert(now.instant, hash, client_id, response);
+        self.dedup.insert(now.instant, hash, sender, response);
     }
 }
 

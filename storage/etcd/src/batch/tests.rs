@@ -31,6 +31,8 @@ fn put(key: &str, value: Vec<u8>, wall: u64) -> Record {
 fn response(order: u64) -> Record {
     Record::Response(RecordedResponse {
         client_id: "lamp".into(),
+        verified: true,
+        owner: None,
         response_topic: Arc::from("responses/lamp"),
         correlation: Correlation::new(&order.to_be_bytes()),
         content: order,

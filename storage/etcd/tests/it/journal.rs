@@ -142,6 +142,8 @@ fn put_and_response(number: u64) -> [Record; 2] {
     };
     let response = RecordedResponse {
         client_id: "lamp".into(),
+        verified: true,
+        owner: None,
         response_topic: "responses".into(),
         correlation: Correlation::new(&number.to_be_bytes()),
         content: number,

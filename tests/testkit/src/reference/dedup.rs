@@ -1,6 +1,6 @@
 //! Responses to duplicates.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
 
 use super::{ReferenceStore, Stamp};
 use crate::machines::request::StoreRequest;
@@ -18,6 +18,8 @@ pub(super) struct Content {
 #[derive(Clone, Debug)]
 pub(super) struct Answered {
     pub(super) client: String,
+    /// `None` for an unverified client id; otherwise the name of its owner, if it has one.
+    pub(super) owner: Option<Option<String>>,
     pub(super) topic: String,
     pub(super) correlation: Vec<u8>,
     /// `None` if restored: a record has a hash only, and any content matches.
@@ -56,22 +58,26 @@ impl Answered {
     }
 
     pub(super) fn size(&self) -> usize {
-        self.client.len() + self.topic.len() + self.correlation.len() + self.payload.len()
+        let owner = self.owner.iter().flatten().map(String::len).sum::<usize>();
+        self.client.len() + owner + self.topic.len() + self.correlation.len() + self.payload.len()
+    }
+
+    /// Returns whether both are of the same client.
+    fn is_of_client(&self, other: &Self) -> bool {
+        (&self.client, &self.owner) == (&other.client, &other.owner)
+    }
+
+    /// Returns whether both are of the same owner. A verified client without an owner is its own,
+    /// and all unverified client ids have one owner.
+    fn is_of_owner(&self, other: &Self) -> bool {
+        self.owner == other.owner && (self.owner != Some(None) || self.client == other.client)
     }
 }
 
 impl ReferenceStore {
-    /// Forgets responses. A response waits for the older ones whose retention has as many binary
-    /// digits of seconds.
+    /// Forgets responses whose retention has passed.
     pub(super) fn forget_answers(&mut self, ms: u64) {
-        let mut waiting = BTreeSet::new();
-        self.answers.retain(|answer| {
-            let digits = (answer.kept / 1_000).checked_ilog2().map_or(0, |log| log + 1);
-            if answer.until > ms {
-                waiting.insert(digits);
-            }
-            waiting.contains(&digits)
-        });
+        self.answers.retain(|answer| answer.until > ms);
     }
 
     /// Adds a response and evicts others until the cache is within its limits.
@@ -84,26 +90,24 @@ impl ReferenceStore {
         }
     }
 
-    /// Evicts the oldest response of a client that uses more than its share of the cache, if there
-    /// is one; otherwise of an absent client; otherwise of the client that uses most bytes. Each
-    /// response counts its bytes and slot.
+    /// Evicts a response of the owner whose responses take the most space: the oldest one of that
+    /// of its clients whose responses take the most. Each response counts its bytes and slot.
     fn evict_one(&mut self) {
-        let place =
+        let slot =
             (self.limits.dedup_bytes_max / self.limits.dedup_entries_max.max(1)).min(1 << 20);
-        let takes = |client: &str| {
-            let own = self.answers.iter().filter(|answer| answer.client == client);
-            own.map(|answer| answer.size() + place).sum::<usize>()
+        let space = |is_same: &dyn Fn(&Answered) -> bool| -> usize {
+            let same = self.answers.iter().filter(|answer| is_same(answer));
+            same.map(|answer| answer.size() + slot).sum()
         };
-        let total = place.saturating_mul(self.limits.dedup_entries_max);
-        let percent = u128::from(self.limits.client_percent.min(100));
-        let share = (total as u128 * percent).div_ceil(100);
-        let rank = |client: &str| match (takes(client), self.absent.contains(client)) {
-            (takes, _) if takes as u128 > share => (2, takes),
-            (_, true) => (1, 0),
-            (takes, false) => (0, takes),
-        };
-        let most = self.answers.iter().map(|answer| rank(&answer.client)).max();
-        let oldest = self.answers.iter().position(|answer| Some(rank(&answer.client)) == most);
-        self.answers.remove(oldest.unwrap_or_default());
+        let of_client = |at: usize| space(&|other| other.is_of_client(&self.answers[at]));
+        let of_owner = |at: usize| space(&|other| other.is_of_owner(&self.answers[at]));
+        // The first to lose of each owner, so that the older one goes if two owners take as much.
+        let firsts = (0..self.answers.len()).filter(|at| {
+            let own = (0..self.answers.len())
+                .filter(|other| self.answers[*other].is_of_owner(&self.answers[*at]));
+            own.max_by_key(|other| (of_client(*other), Reverse(*other))) == Some(*at)
+        });
+        let first = firsts.max_by_key(|at| (of_owner(*at), Reverse(*at)));
+        self.answers.remove(first.unwrap_or_default());
     }
 }

@@ -91,11 +91,8 @@ impl ReferenceStore {
         self.evicted.len() < before
     }
 
-    /// Ends the registrations of a disconnected client. Its cached responses are evicted first.
+    /// Ends the registrations of a disconnected client. Its cached responses stay.
     pub fn client_gone(&mut self, client: &str) {
-        if self.answers.iter().any(|answer| answer.client == client) {
-            self.absent.insert(client.into());
-        }
         self.evicted.retain(|(evicted, _)| evicted != client);
         let lost = self.end(|watch| watch.client == client);
         self.count("watches_lost", None, None, lost);

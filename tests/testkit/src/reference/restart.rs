@@ -94,7 +94,6 @@ impl ReferenceStore {
         // Records do not name the writer of a value.
         self.owners.clear();
         self.answers.clear();
-        self.absent.clear();
         Persisted { changes }
     }
 
@@ -103,7 +102,6 @@ impl ReferenceStore {
         let entries = std::mem::take(&mut self.entries);
         self.owners.clear();
         self.answers.clear();
-        self.absent.clear();
         self.clock.own = (0, 0);
         if let Some(restarts) = &mut self.restarts {
             restarts.answers.clear();
@@ -137,6 +135,7 @@ impl ReferenceStore {
 fn restored(response: &RecordedResponse) -> Answered {
     Answered {
         client: response.client_id.to_string(),
+        owner: response.verified.then(|| response.owner.as_ref().map(ToString::to_string)),
         topic: response.response_topic.to_string(),
         correlation: response.correlation.as_bytes().to_vec(),
         content: None,

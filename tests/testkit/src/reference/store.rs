@@ -1,6 +1,6 @@
 //! The store itself: a message from its topic to its response.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{
@@ -61,8 +61,6 @@ pub struct ReferenceStore {
     pub(super) registrations: Vec<Registration>,
     pub(super) registered: u64,
     pub(super) answers: Vec<Answered>,
-    /// Clients that have disconnected and sent nothing since.
-    pub(super) absent: BTreeSet<String>,
     requests: u64,
     /// Changes of the last call, in order.
     changes: Vec<Change>,
@@ -107,7 +105,6 @@ impl ReferenceStore {
             registrations: Vec::new(),
             registered: 0,
             answers: Vec::new(),
-            absent: BTreeSet::new(),
             requests: 0,
             changes: Vec::new(),
             restarts: None,
@@ -241,9 +238,6 @@ impl ReferenceStore {
             });
         let first = first.cloned();
         let is_first = first.is_none();
-        if !is_get {
-            self.absent.remove(client);
-        }
         self.requests += u64::from(is_first && !is_get);
         let caller = Caller {
             client,
@@ -284,6 +278,7 @@ impl ReferenceStore {
                 .map_or(60_000, |seconds| (u64::from(seconds) * 2_000).clamp(1_000, 3_600_000));
             self.remember(Answered {
                 client: client.into(),
+                owner: request.verified.as_ref().map(|_| request.owner.clone()),
                 topic: topic.into(),
                 correlation: request.correlation.clone().unwrap_or_default(),
                 content: Some(Content::of(request)),
