@@ -8,15 +8,15 @@ use std::time::Instant;
 
 use super::HANGS;
 
-/// Ports that no system chooses itself: for a connection, or for a listener on port 0. Linux chooses
-/// from 32768 on, other systems from 49152 on.
+/// Ports that no system chooses itself, neither for a connection nor for a listener on port 0. Linux
+/// chooses from 32768 on, other systems from 49152 on.
 const PORTS: Range<u16> = 16_384..32_768;
 
 /// A port, reserved by binding the UDP port of the same number. The owner may listen on it.
 ///
 /// It stays free while the owner does not listen, for example between two runs of a server. If the
-/// system had chosen it, a connection of any process could take it then. Even a client that tries to
-/// reach the server could: it would be connected to itself.
+/// system had chosen it, a connection of any process could take it then. Even a client that tries
+/// to reach the server could: it would be connected to itself.
 #[derive(Debug)]
 pub struct Port {
     number: u16,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Maximum time of one step of a test. It only ends tests that hang: a busy machine needs a tenth of
-/// it.
+/// Maximum time of one step of a test. It only ends tests that hang: an idle machine needs a few
+/// seconds.
 pub const HANGS: Duration = Duration::from_secs(120);
 
 /// Runs a test with the time limit.
