@@ -13,6 +13,7 @@ mod memory;
 mod packet_size;
 mod records;
 mod refusal_detail;
+mod response_shares;
 mod restart;
 mod scan;
 mod silenced;

@@ -6,9 +6,9 @@
 //!
 //! Every requester can fill the cache. If it is full, the owner whose responses take the most space
 //! loses one: the oldest response of that of its clients whose responses take the most space. So an
-//! owner loses no response before its retention has passed while its responses take at most an equal
-//! part of the cache, whatever other owners send and under however many client ids. Whether a client
-//! is connected does not matter: the ones that are not are about to redeliver.
+//! owner loses no response before its retention has passed while its responses take at most an
+//! equal part of the cache, whatever other owners send, and under any number of client ids.
+//! Disconnected clients keep their responses too: they are about to redeliver.
 
 mod heap;
 mod owners;
@@ -148,7 +148,8 @@ struct Entry {
     hash: u64,
 }
 
-/// A clock that counts the running time, in milliseconds, of all stores that continued one set of records.
+/// A clock that counts the running time of all stores that continued one set of records, in
+/// milliseconds.
 ///
 /// It stands still from the last record of one store until the next store restores it, since no
 /// clock measures how long a store was down. So a restored response is at least as old as it was

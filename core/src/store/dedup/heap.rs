@@ -87,3 +87,39 @@ impl<K: Ord + Copy> Heap<K> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeMap;
+
+    use super::*;
+    use crate::slab::Slab;
+
+    /// The first item is always the greatest of a model, and each place is the last one reported.
+    #[test]
+    fn first_item_is_the_greatest_after_any_change() {
+        let (mut heap, mut slots) = (Heap::new(), Slab::new());
+        let slots: Vec<Slot> = (0..50).filter_map(|_| slots.insert(())).collect();
+        let (mut keys, mut places) = (BTreeMap::new(), BTreeMap::new());
+        let mut random = 1_u64;
+        for turn in 0..20_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (slot, key) = (slots[(random >> 33) as usize % slots.len()], (random >> 50) % 90);
+            let place = places.get(&slot).copied().unwrap_or_default();
+            let moved = |slot, place| _ = places.insert(slot, place);
+            match keys.remove(&slot) {
+                None => heap.insert((key, turn), slot, moved),
+                Some(_) if random >> 63 == 0 => heap.change(place, (key, turn), moved),
+                Some(_) => {
+                    heap.remove(place, moved);
+                    places.remove(&slot);
+                    assert_eq!(heap.first().map(|(key, _)| key), keys.values().max().copied());
+                    continue;
+                }
+            }
+            keys.insert(slot, (key, turn));
+            assert_eq!(heap.first().map(|(key, _)| key), keys.values().max().copied());
+            assert!(places.iter().all(|(slot, place)| heap.items[*place] == (keys[slot], *slot)));
+        }
+    }
+}
