@@ -6,6 +6,7 @@ mod messages;
 mod sessions;
 mod store;
 mod subscriptions;
+mod websocket;
 
 use std::io;
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub(crate) enum Needs {
     Nothing,
     Passwords,
     Tls,
+    /// A listener for MQTT over WebSocket, which is the target of the attack.
+    WebSocket,
     /// A listener for metrics, which is the target of the attack.
     Metrics,
 }
@@ -45,6 +48,10 @@ const fn attack(name: &'static str, about: &'static str, act: fn(&Scene)) -> Att
 }
 
 impl Attack {
+    const fn needs(self, needs: Needs) -> Self {
+        Self { needs, ..self }
+    }
+
     /// Lets other honest clients connect during the attack.
     const fn with_newcomers(self) -> Self {
         Self { has_newcomers: true, ..self }
@@ -116,6 +123,44 @@ pub(crate) fn all() -> Vec<Attack> {
             .with_newcomers(),
         attack("clients", "clients that connect and drop", connections::clients),
         attack("pings-unread", "PINGREQ without reading", connections::pings_unread),
+        attack("acknowledgements", "PUBACK of unknown packets", connections::acknowledgements),
+        attack(
+            "split-packets",
+            "CONNECT, then PUBLISH, one byte at a time without a pause",
+            bytes::split_packets,
+        )
+        .with_newcomers(),
+        attack(
+            "websocket-empty",
+            "WebSocket frames without data, before the login",
+            websocket::empty_frames,
+        )
+        .needs(Needs::WebSocket)
+        .with_newcomers(),
+        attack("websocket-pings", "WebSocket pings without data", websocket::pings)
+            .needs(Needs::WebSocket)
+            .with_newcomers(),
+        attack(
+            "websocket-bytes",
+            "a large packet in WebSocket frames of one byte",
+            websocket::one_byte_frames,
+        )
+        .needs(Needs::WebSocket)
+        .with_newcomers(),
+        attack(
+            "websocket-request",
+            "HTTP requests for a WebSocket, one byte at a time without a pause",
+            websocket::slow_request,
+        )
+        .needs(Needs::WebSocket)
+        .with_newcomers(),
+        attack(
+            "websocket-closing",
+            "WebSocket frames after the close frame of the store",
+            websocket::closing,
+        )
+        .needs(Needs::WebSocket)
+        .with_newcomers(),
         Attack {
             needs: Needs::Passwords,
             has_newcomers: true,
@@ -126,6 +171,9 @@ pub(crate) fn all() -> Vec<Attack> {
             has_newcomers: true,
             ..attack("tls-handshakes", "handshakes that never end", connections::handshakes)
         },
+        attack("tls-hellos", "complete ClientHello messages, then the end", connections::hellos)
+            .needs(Needs::Tls)
+            .with_newcomers(),
         Attack {
             needs: Needs::Metrics,
             ..attack("scrapes", "an endless series of scrapes", connections::scrapes)
