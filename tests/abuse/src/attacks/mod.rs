@@ -59,7 +59,7 @@ impl Attack {
 }
 
 pub(crate) fn all() -> Vec<Attack> {
-    vec![
+    let mut all = vec![
         attack("none", "nothing, for comparison", |scene| scene.hold(())),
         attack(
             "unacknowledged",
@@ -130,37 +130,6 @@ pub(crate) fn all() -> Vec<Attack> {
             bytes::split_packets,
         )
         .with_newcomers(),
-        attack(
-            "websocket-empty",
-            "WebSocket frames without data, before the login",
-            websocket::empty_frames,
-        )
-        .needs(Needs::WebSocket)
-        .with_newcomers(),
-        attack("websocket-pings", "WebSocket pings without data", websocket::pings)
-            .needs(Needs::WebSocket)
-            .with_newcomers(),
-        attack(
-            "websocket-bytes",
-            "a large packet in WebSocket frames of one byte",
-            websocket::one_byte_frames,
-        )
-        .needs(Needs::WebSocket)
-        .with_newcomers(),
-        attack(
-            "websocket-request",
-            "HTTP requests for a WebSocket, one byte at a time without a pause",
-            websocket::slow_request,
-        )
-        .needs(Needs::WebSocket)
-        .with_newcomers(),
-        attack(
-            "websocket-closing",
-            "WebSocket frames after the close frame of the store",
-            websocket::closing,
-        )
-        .needs(Needs::WebSocket)
-        .with_newcomers(),
         Attack {
             needs: Needs::Passwords,
             has_newcomers: true,
@@ -178,23 +147,14 @@ pub(crate) fn all() -> Vec<Attack> {
             needs: Needs::Metrics,
             ..attack("scrapes", "an endless series of scrapes", connections::scrapes)
         },
-        attack(
-            "requests-unread",
-            "a hundred clients that request large values and do not read",
-            store::requests_unread,
-        ),
-        attack("listings", "SCAN of many keys, by many clients at once", store::listings),
-        attack("lazy-watchers", "twenty watchers that do not acknowledge", store::lazy_watchers),
-        attack("set-flood", "fifty clients that set large values", store::set_flood),
-        attack("set-small", "fifty clients that set small values", store::set_small),
-        attack("registrations", "thousands of KEYNOTIFY", store::registrations),
-        attack("reflection", "replies to topics of the honest client", store::reflection),
-        attack("nonsense", "malformed requests", store::nonsense),
         Attack {
             stopped: connections::STOPPED,
             ..attack("stopped", "SIGSTOP for three seconds", connections::stopped)
         },
-    ]
+    ];
+    all.extend(websocket::all());
+    all.extend(store::all());
+    all
 }
 
 /// Session expiry of sessions that must outlive the attack, in seconds.

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::{ms, name};
+use super::{Attack, Needs, attack, ms, name};
 use crate::packets::{self, ConnectFields};
 use crate::scene::{Peer, Scene};
 
@@ -21,6 +21,25 @@ const ONE_BYTE: [u8; 6] = [0x82, 0x81, 0, 0, 0, 0];
 /// Frames that are sent at a time: as many as the store reads at a time.
 const FRAMES: usize = (16 << 10) / EMPTY.len();
 
+pub(super) fn all() -> [Attack; 5] {
+    [
+        attack("websocket-empty", "WebSocket frames without data, before the login", empty_frames),
+        attack("websocket-pings", "WebSocket pings without data", pings),
+        attack(
+            "websocket-bytes",
+            "a large packet in WebSocket frames of one byte",
+            one_byte_frames,
+        ),
+        attack(
+            "websocket-request",
+            "HTTP requests for a WebSocket, one byte at a time without a pause",
+            slow_request,
+        ),
+        attack("websocket-closing", "WebSocket frames after the close frame of the store", closing),
+    ]
+    .map(|attack| attack.needs(Needs::WebSocket).with_newcomers())
+}
+
 /// Opens a WebSocket without sending a packet.
 fn open(scene: &Scene) -> io::Result<Peer<'_>> {
     let mut peer = scene.open()?;
@@ -34,7 +53,7 @@ fn one_by_one(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().flat_map(|byte| ONE_BYTE.into_iter().chain([*byte])).collect()
 }
 
-pub(super) fn empty_frames(scene: &Scene) {
+fn empty_frames(scene: &Scene) {
     let frames = MORE.repeat(FRAMES);
     scene.run_clients(
         200,
@@ -47,7 +66,7 @@ pub(super) fn empty_frames(scene: &Scene) {
     );
 }
 
-pub(super) fn pings(scene: &Scene) {
+fn pings(scene: &Scene) {
     let frames = PING.repeat(FRAMES);
     scene.run_clients(
         200,
@@ -60,7 +79,7 @@ pub(super) fn pings(scene: &Scene) {
     );
 }
 
-pub(super) fn one_byte_frames(scene: &Scene) {
+fn one_byte_frames(scene: &Scene) {
     // A PUBLISH of a megabyte.
     let begin = one_by_one(&[0x30, 0xff, 0xff, 0x3f, 0, 1, b't']);
     let more = one_by_one(&[b'x'; 2_000]);
@@ -79,7 +98,7 @@ pub(super) fn one_byte_frames(scene: &Scene) {
     });
 }
 
-pub(super) fn slow_request(scene: &Scene) {
+fn slow_request(scene: &Scene) {
     scene.run_clients(
         200,
         Duration::ZERO,
@@ -95,7 +114,7 @@ pub(super) fn slow_request(scene: &Scene) {
     );
 }
 
-pub(super) fn closing(scene: &Scene) {
+fn closing(scene: &Scene) {
     let more = MORE.repeat(FRAMES);
     // The store closes the WebSocket after a packet that is not a CONNECT.
     let join = |_| {
