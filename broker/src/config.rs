@@ -16,8 +16,8 @@ use statestore_mqtt::Reason;
 #[non_exhaustive]
 pub struct Limits {
     /// Bytes for everything together. When it is exceeded, sessions are ended with *quota
-    /// exceeded*: those that use the most memory, of the [owner](crate::Message::owner) that uses
-    /// the most in total.
+    /// exceeded* until 95 % are used: those that use the most memory, of the
+    /// [owner](crate::Message::owner) that uses the most in total.
     pub memory: usize,
     /// Bytes for one session. A session that exceeds it is ended with *quota exceeded*. Messages at
     /// QoS 0 are dropped once half of it is used.

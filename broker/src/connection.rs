@@ -87,6 +87,8 @@ pub(crate) struct Connection {
     pub(crate) throttled_until: Duration,
     /// Set while reading is paused because the host's queue for this client is full.
     pub(crate) is_paused: bool,
+    /// Owner that the connection counts for, from its acceptance until it closes.
+    pub(crate) owner: Option<Arc<str>>,
     pub(crate) account: MemoryAccount,
 }
 
@@ -117,6 +119,7 @@ impl Connection {
             has_yielded: false,
             throttled_until: now,
             is_paused: false,
+            owner: None,
             account,
         }
     }

@@ -1,8 +1,9 @@
 //! All connections, and their number per network.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::net::IpAddr;
 
 use crate::config::Limits;
@@ -13,6 +14,7 @@ use crate::incidents::IncidentKind;
 use crate::memory::Memory;
 use crate::network::{is_loopback, network};
 use crate::pending::{PendingConnections, Stage};
+use crate::shares::Shares;
 use crate::table::Table;
 use statestore_mqtt::Reason;
 use statestore_mqtt::property::Property;
@@ -30,6 +32,10 @@ pub(crate) struct Connections {
     pending: PendingConnections,
     /// Number of accepted connections that are closing.
     closing_accepted: usize,
+    /// All connections that are closing.
+    closing: BTreeSet<ConnectionId>,
+    /// Open accepted connections by owner, the newest first. The weight is their number.
+    by_owner: Shares<Arc<str>, Reverse<ConnectionId>>,
     /// Number of accepted connections per network, without loopback.
     accepted_by_network: BTreeMap<IpAddr, usize>,
 }
@@ -102,12 +108,18 @@ impl Connections {
     }
 
     /// Marks the client of a pending connection as accepted.
-    pub(crate) fn accept(&mut self, id: ConnectionId) {
+    pub(crate) fn accept(&mut self, id: ConnectionId, owner: &Arc<str>) {
         if !self.pending.remove(id) {
             return;
         }
-        let Some(connection) = self.connections.get(id) else { return };
-        self.closing_accepted += usize::from(connection.is_closing());
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if connection.is_closing() {
+            self.closing_accepted += 1;
+        } else {
+            connection.owner = Some(Arc::clone(owner));
+            self.by_owner.increase(owner, 1);
+            self.by_owner.insert(owner, Reverse(id));
+        }
         if let Some(network) = counted_network(connection) {
             *self.accepted_by_network.entry(network).or_default() += 1;
         }
@@ -149,7 +161,12 @@ impl Connections {
         if let Some(connection) = self.connections.get_mut(id) {
             connection.close(memory, reason, properties);
             self.closing_accepted += usize::from(was_open);
+            self.closing.insert(id);
             self.pending.set_stage(id, None);
+            if let Some(owner) = connection.owner.take() {
+                self.by_owner.remove(&owner, Reverse(id));
+                self.by_owner.decrease(&owner, 1);
+            }
         }
     }
 
@@ -157,6 +174,8 @@ impl Connections {
     pub(crate) fn remove(&mut self, memory: &mut Memory, id: ConnectionId) -> bool {
         let was_pending = self.pending.remove(id);
         let Some(mut connection) = self.connections.remove(id) else { return false };
+        self.closing.remove(&id);
+        debug_assert!(connection.owner.is_none(), "a connection closes before its removal");
         self.closing_accepted -= usize::from(!was_pending && connection.is_closing());
         connection.clear(memory);
         if let Some(network) = counted_network(&connection).filter(|_| !was_pending) {
@@ -170,6 +189,19 @@ impl Connections {
             }
         }
         true
+    }
+
+    /// Returns the newest connection of the owner with the most of them, if that owner has at least
+    /// two more than this one.
+    pub(crate) fn displaced_for(&self, owner: &Arc<str>) -> Option<ConnectionId> {
+        let (most, Reverse(newest)) = self.by_owner.first()?;
+        (most > self.by_owner.weight(owner) + 1).then_some(newest)
+    }
+
+    /// Returns the bytes of all closing connections, which are freed soon.
+    pub(crate) fn closing_bytes(&self) -> usize {
+        let closing = self.closing.iter().filter_map(|id| self.connections.get(*id));
+        closing.map(|connection| connection.account.bytes()).sum()
     }
 
     pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection> {

@@ -144,6 +144,7 @@ mod pending;
 mod retained;
 mod session;
 mod sessions;
+mod shares;
 mod stats;
 mod subscription_index;
 mod table;

@@ -6,7 +6,6 @@ use alloc::format;
 use alloc::sync::Arc;
 use core::fmt;
 use core::net::IpAddr;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::network::{is_loopback, network};
 
@@ -19,8 +18,6 @@ pub(crate) struct Owner {
     name: Arc<str>,
     /// Set if the owner is more than one client id.
     is_shared: bool,
-    /// Number of sessions.
-    sessions: AtomicUsize,
 }
 
 impl fmt::Debug for Owner {
@@ -38,18 +35,6 @@ impl Owner {
     /// The name of an owner that may have several client ids.
     pub(crate) fn shared_name(&self) -> Option<&str> {
         self.is_shared.then_some(&*self.name)
-    }
-
-    pub(crate) fn sessions(&self) -> usize {
-        self.sessions.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn add_session(&self) {
-        self.sessions.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn remove_session(&self) {
-        self.sessions.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -83,8 +68,7 @@ impl Owners {
             self.by_name.retain(|_, owner| Arc::strong_count(owner) > 1);
             self.sweep_at = 2 * self.by_name.len();
         }
-        let sessions = AtomicUsize::new(0);
-        let owner = Arc::new(Owner { name: Arc::clone(&name), is_shared, sessions });
+        let owner = Arc::new(Owner { name: Arc::clone(&name), is_shared });
         self.by_name.insert(name, Arc::clone(&owner));
         owner
     }

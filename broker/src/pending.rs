@@ -1,10 +1,10 @@
 //! Connections whose client is not accepted yet, and their order of displacement.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use core::cmp::Reverse;
+use alloc::collections::BTreeMap;
 use core::net::IpAddr;
 
 use crate::ids::ConnectionId;
+use crate::shares::Shares;
 
 /// Stage of an open connection. A connection without a CONNECT ends first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,10 +14,6 @@ pub(crate) enum Stage {
     /// The embedder decides the login.
     Authenticating,
 }
-
-/// Networks, the one whose connection ends next last: its number of open connections, and the
-/// connection that ends first among them.
-type Rank = (usize, Reverse<(Stage, ConnectionId)>);
 
 #[derive(Debug)]
 struct Member {
@@ -30,10 +26,9 @@ struct Member {
 #[derive(Debug, Default)]
 pub(crate) struct PendingConnections {
     members: BTreeMap<ConnectionId, Member>,
-    /// Open connections by network, in the order in which they end.
-    open: BTreeMap<Option<IpAddr>, BTreeSet<(Stage, ConnectionId)>>,
+    /// Open connections by network, in the order in which they end. The weight is their number.
+    open: Shares<Option<IpAddr>, (Stage, ConnectionId)>,
     open_len: usize,
-    ranks: BTreeSet<Rank>,
 }
 
 impl PendingConnections {
@@ -54,7 +49,7 @@ impl PendingConnections {
     /// one without a CONNECT. Of networks with equally many, the one with the oldest connection
     /// loses it.
     pub(crate) fn next_displaced(&self) -> Option<ConnectionId> {
-        self.ranks.last().map(|(_, Reverse((_, id)))| *id)
+        self.open.first().map(|(_, (_, id))| id)
     }
 
     /// Adds a connection without a CONNECT.
@@ -68,21 +63,15 @@ impl PendingConnections {
         let Some(member) = self.members.get_mut(&id) else { return };
         let network = member.network;
         let before = core::mem::replace(&mut member.stage, stage);
-        let open = self.open.entry(network).or_default();
-        if let Some(rank) = rank(open) {
-            self.ranks.remove(&rank);
-        }
         if let Some(before) = before {
-            open.remove(&(before, id));
+            self.open.remove(&network, (before, id));
+            self.open.decrease(&network, 1);
             self.open_len -= 1;
         }
         if let Some(stage) = stage {
-            open.insert((stage, id));
+            self.open.increase(&network, 1);
+            self.open.insert(&network, (stage, id));
             self.open_len += 1;
-        }
-        match rank(open) {
-            Some(rank) => _ = self.ranks.insert(rank),
-            None => _ = self.open.remove(&network),
         }
     }
 
@@ -93,12 +82,10 @@ impl PendingConnections {
     }
 }
 
-fn rank(open: &BTreeSet<(Stage, ConnectionId)>) -> Option<Rank> {
-    open.first().map(|first| (open.len(), Reverse(*first)))
-}
-
 #[cfg(test)]
 mod tests {
+    use core::cmp::Reverse;
+
     use super::*;
     use crate::table::TableKey;
 

@@ -1,6 +1,6 @@
 //! Retained messages, and their replay to new subscriptions.
 
-use alloc::collections::{BTreeMap, BinaryHeap};
+use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Bound;
@@ -19,6 +19,8 @@ const ENTRY_BYTES: usize = 192;
 pub(crate) struct Retained {
     messages: BTreeMap<Arc<str>, Entry>,
     by_owner: BTreeMap<Arc<str>, Share>,
+    /// Bytes and names of all owners.
+    ranks: BTreeSet<(usize, Arc<str>)>,
     account: MemoryAccount,
     last_number: u64,
 }
@@ -98,9 +100,10 @@ impl Retained {
         self.last_number += 1;
         let (topic, number) = (Arc::clone(message.shared_topic()), self.last_number);
         self.account.hold(memory, message, size(message) - message.size());
-        let share = self.by_owner.entry(shared_owner(message)).or_default();
-        share.bytes += size(message);
-        share.topics.insert(number, Arc::clone(&topic));
+        self.change_share(&shared_owner(message), |share| {
+            share.bytes += size(message);
+            share.topics.insert(number, Arc::clone(&topic));
+        });
         self.messages.insert(topic, Entry { message: Arc::clone(message), number });
         Some(evicted.len())
     }
@@ -115,12 +118,14 @@ impl Retained {
         let own_replaced = replaced.filter(|old| owner(old) == owner(message));
         let own = self.by_owner.get(owner(message)).map_or(0, |share| share.bytes);
         let own = own - own_replaced.map_or(0, |old| size(old)) + size(message);
-        let others = self.by_owner.iter().filter(|(name, _)| &***name != owner(message));
-        let mut others: BinaryHeap<_> =
-            others.map(|(name, share)| (share.bytes, name, 0)).collect();
+        let others = self.ranks.iter().rev().filter(|(_, name)| &**name != owner(message));
+        let mut others = others.map(|(bytes, name)| (*bytes, name, 0)).peekable();
+        // Owners that lose messages, with the bytes that they keep.
+        let mut losers: BinaryHeap<(usize, &Arc<str>, u64)> = BinaryHeap::new();
         let mut evicted = Vec::new();
         while total > max {
-            let (bytes, name, after) = others.pop()?;
+            losers.extend(others.next_if(|other| losers.peek().is_none_or(|most| other > most)));
+            let (bytes, name, after) = losers.pop()?;
             if bytes <= own {
                 return None;
             }
@@ -131,7 +136,7 @@ impl Retained {
             let freed = self.messages.get(topic).map_or(0, |entry| size(&entry.message));
             total -= freed;
             evicted.push(Arc::clone(topic));
-            others.push((bytes - freed, name, number + 1));
+            losers.push((bytes - freed, name, number + 1));
         }
         Some(evicted)
     }
@@ -139,11 +144,21 @@ impl Retained {
     fn remove(&mut self, memory: &mut Memory, topic: &str) {
         let Some(Entry { message, number }) = self.messages.remove(topic) else { return };
         self.account.release(memory, &message, size(&message) - message.size());
-        let Some(share) = self.by_owner.get_mut(owner(&message)) else { return };
-        share.bytes -= size(&message);
-        share.topics.remove(&number);
+        self.change_share(&shared_owner(&message), |share| {
+            share.bytes -= size(&message);
+            share.topics.remove(&number);
+        });
+    }
+
+    /// Changes the share of an owner, and its rank.
+    fn change_share(&mut self, owner: &Arc<str>, change: impl FnOnce(&mut Share)) {
+        let share = self.by_owner.entry(Arc::clone(owner)).or_default();
+        self.ranks.remove(&(share.bytes, Arc::clone(owner)));
+        change(share);
         if share.topics.is_empty() {
-            self.by_owner.remove(owner(&message));
+            self.by_owner.remove(owner);
+        } else {
+            self.ranks.insert((share.bytes, Arc::clone(owner)));
         }
     }
 

@@ -75,6 +75,8 @@ pub(crate) struct Session {
     pub(crate) expiry: Duration,
     /// Time at which the session ends. `None` while the client is connected.
     pub(crate) ends_at: Option<Duration>,
+    /// Place in the order of eviction. `None` while the client is connected.
+    pub(crate) away: Option<Away>,
     pub(crate) will: Option<Will>,
     /// Time at which the will of a disconnected client is published.
     pub(crate) will_at: Option<Duration>,
@@ -108,6 +110,10 @@ pub(crate) enum Acknowledged {
     WrongKind,
 }
 
+/// Place of a session whose client is disconnected in the order of eviction: whether the client
+/// loses something if it ends, and the time at which the client disconnected.
+pub(crate) type Away = (bool, Duration);
+
 /// Result of an attempt to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendOutcome {
@@ -130,7 +136,6 @@ impl Session {
     ) -> Self {
         let mut account = MemoryAccount::default();
         account.add(memory, SESSION_BYTES + client_id.len() + owner.name().len());
-        owner.add_session();
         Self {
             client_id,
             user: None,
@@ -139,6 +144,7 @@ impl Session {
             route: Route::Away,
             expiry: Duration::ZERO,
             ends_at: None,
+            away: None,
             will: None,
             will_at: None,
             subscriptions: BTreeSet::new(),
@@ -158,11 +164,9 @@ impl Session {
         &self.owner
     }
 
-    /// Sets who the session counts for: its client may connect from another address.
+    /// Sets who the session counts for. `Sessions` counts it.
     pub(crate) fn set_owner(&mut self, memory: &mut Memory, owner: Arc<Owner>) {
         self.account.change(memory, self.owner.name().len(), owner.name().len());
-        self.owner.remove_session();
-        owner.add_session();
         self.owner = owner;
     }
 
@@ -195,9 +199,9 @@ impl Session {
             && self.in_flight.is_empty()
     }
 
-    /// Returns the time at which the client disconnected. `None` while it is connected.
-    pub(crate) fn away_since(&self) -> Option<Duration> {
-        self.ends_at.map(|at| at.saturating_sub(self.expiry))
+    /// Returns the place in the order of eviction that fits the state of the session.
+    pub(crate) fn away_now(&self) -> Option<Away> {
+        self.ends_at.map(|at| (!self.is_empty(), at.saturating_sub(self.expiry)))
     }
 
     /// Bytes of the session, including its messages.
@@ -440,7 +444,6 @@ impl Session {
 
     /// Frees all memory of the session.
     pub(crate) fn clear(&mut self, memory: &mut Memory) {
-        self.owner.remove_session();
         self.take_will(memory);
         while self.pop(memory).is_some() {}
         for packet in core::mem::take(&mut self.in_flight) {

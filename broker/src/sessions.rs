@@ -9,7 +9,9 @@ use crate::ids::SessionId;
 use crate::memory::Memory;
 use crate::message::Message;
 use crate::names::{self, KeyedHash, NameMap};
-use crate::session::{Route, Session};
+use crate::owner::Owner;
+use crate::session::{Away, Route, Session};
+use crate::shares::Shares;
 use crate::subscription_index::{
     Availability, Match, Search, SubscriptionEntry, SubscriptionIndex,
 };
@@ -33,6 +35,9 @@ pub(crate) struct Sessions {
     host: Option<SessionId>,
     /// Sessions with retained messages left to replay.
     replaying: VecDeque<SessionId>,
+    /// Sessions of disconnected clients by owner, in the order in which they are evicted. The
+    /// weight of an owner is the number of all its sessions.
+    away: Shares<Arc<str>, (Away, SessionId)>,
     /// Subscribers of a message. The field reuses the allocation.
     matches: Vec<Match>,
 }
@@ -45,6 +50,7 @@ impl Sessions {
             subscriptions: SubscriptionIndex::new(hash),
             host: None,
             replaying: VecDeque::new(),
+            away: Shares::default(),
             matches: Vec::new(),
         }
     }
@@ -110,6 +116,7 @@ impl Sessions {
     /// Adds a session. The number must be greater than that of each session before.
     pub(crate) fn insert(&mut self, number: u64, session: Session) -> SessionId {
         let client_id = Arc::clone(&session.client_id);
+        self.away.increase(session.owner().name(), 1);
         let id = self.sessions.insert(number, session);
         self.by_client.insert(client_id, id);
         id
@@ -118,6 +125,10 @@ impl Sessions {
     /// Removes a session with its subscriptions, and frees its memory.
     pub(crate) fn remove(&mut self, memory: &mut Memory, budget: &mut Budget, id: SessionId) {
         let Some(mut session) = self.sessions.remove(id) else { return };
+        if let Some(away) = session.away {
+            self.away.remove(session.owner().name(), (away, id));
+        }
+        self.away.decrease(session.owner().name(), 1);
         if self.is_host(id) {
             self.host = None;
         }
@@ -129,6 +140,45 @@ impl Sessions {
             }
         }
         names::remove(&mut self.by_client, &session.client_id);
+    }
+
+    /// Sets who a session counts for: its client may connect from another address.
+    pub(crate) fn set_owner(&mut self, memory: &mut Memory, id: SessionId, owner: Arc<Owner>) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        if let Some(away) = session.away.take() {
+            self.away.remove(session.owner().name(), (away, id));
+        }
+        self.away.decrease(session.owner().name(), 1);
+        self.away.increase(owner.name(), 1);
+        session.set_owner(memory, owner);
+        self.update_away(id);
+    }
+
+    /// Updates the place of a session in the order of eviction, after a change of its client's
+    /// connection, its will or its messages.
+    pub(crate) fn update_away(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        let now = session.away_now();
+        let before = core::mem::replace(&mut session.away, now);
+        if before == now {
+            return;
+        }
+        let owner = session.owner().name();
+        if let Some(before) = before {
+            self.away.remove(owner, (before, id));
+        }
+        if let Some(now) = now {
+            self.away.insert(owner, (now, id));
+        }
+    }
+
+    /// Returns the session of a disconnected client that is evicted for a session of this owner: of
+    /// the owner with the most sessions, if it has more, or else of this owner. An empty session
+    /// comes first, then the one that has been disconnected for longest.
+    pub(crate) fn next_evicted(&self, owner: &Arc<str>) -> Option<SessionId> {
+        let most = self.away.first().filter(|(sessions, _)| *sessions > self.away.weight(owner));
+        let next = most.map(|(_, next)| next).or_else(|| self.away.first_of(owner));
+        next.map(|(_, id)| id)
     }
 
     /// Adds or replaces the subscription of a session. `text` is the filter with its share name.

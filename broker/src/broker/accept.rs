@@ -2,7 +2,6 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 use core::time::Duration;
 
 use super::Broker;
@@ -182,10 +181,10 @@ impl Broker {
         let Some(session) = self.sessions.get_mut(session_id) else { return };
         session.route = Route::Connection(id);
         session.user = client.user;
-        session.set_owner(&mut self.memory, client.owner);
         session.acl = client.acl;
         session.expiry = expiry;
         session.set_will(&mut self.memory, will);
+        self.sessions.set_owner(&mut self.memory, session_id, client.owner);
     }
 
     /// Opens a connection for a session, with the limits of the client. Returns the time at which
@@ -198,7 +197,7 @@ impl Broker {
         client: &Candidate<'_>,
     ) -> Option<Duration> {
         let (options, limits) = (&client.options, &self.config.limits);
-        self.connections.accept(id);
+        self.connections.accept(id, client.owner.name());
         let connection = self.connections.get_mut(id)?;
         connection.state = State::Open(session);
         connection.authenticates = options.method.is_some();
@@ -245,17 +244,7 @@ impl Broker {
         if self.sessions.client_count() < self.config.limits.sessions {
             return true;
         }
-        let own = newcomer.sessions();
-        let may_end = |session: &Session| {
-            Arc::ptr_eq(session.owner(), newcomer) || session.owner().sessions() > own
-        };
-        let away = self.sessions.iter_clients();
-        let away = away.filter(|(_, session)| session.route == Route::Away && may_end(session));
-        let order = |(id, session): (SessionId, &Session)| {
-            let sessions = Reverse(session.owner().sessions());
-            (sessions, !session.is_empty(), session.away_since(), id)
-        };
-        let Some((.., id)) = away.map(order).min() else { return false };
+        let Some(id) = self.sessions.next_evicted(newcomer.name()) else { return false };
         if let Some(session) = self.sessions.get(id) {
             let incident = IncidentRef::new(IncidentKind::SessionEvicted, None);
             self.incidents.push(IncidentRef { client_id: Some(&session.client_id), ..incident });

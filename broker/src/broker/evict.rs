@@ -19,6 +19,9 @@ use crate::session::{Route, Session};
 use crate::sessions::Sessions;
 use statestore_mqtt::Reason;
 
+/// Divisor of the memory limit. At the limit, this part is freed at once.
+const SPARE_PART: usize = 20;
+
 /// A client or sender whose memory can be freed.
 enum Victim {
     /// A disconnected sender whose messages wait for the host.
@@ -157,37 +160,29 @@ impl Broker {
     /// At the limit of connections, disconnects the newest client of the owner with most of them,
     /// if the new client belongs to an owner with fewer. Returns whether it did.
     pub(super) fn displace_connection(&mut self, now: Duration, newcomer: &Arc<Owner>) -> bool {
-        let mut by_owner: BTreeMap<&str, (usize, ConnectionId)> = BTreeMap::new();
-        for (id, connection) in self.connections.iter() {
-            let session = connection.session().and_then(|session| self.sessions.get(session));
-            let Some(session) = session else { continue };
-            let entry = by_owner.entry(session.owner().name()).or_insert((0, id));
-            *entry = (entry.0 + 1, id.max(entry.1));
-        }
-        let own = by_owner.get(&**newcomer.name()).map_or(0, |(count, _)| *count);
-        let most = by_owner.into_values().max().filter(|(count, _)| *count > own + 1);
-        let Some((_, id)) = most else { return false };
+        let Some(id) = self.connections.displaced_for(newcomer.name()) else { return false };
         let reason = Some(Reason::QUOTA_EXCEEDED);
         self.report_incident(id, IncidentKind::Displaced, reason, None);
         self.end_connection(now, id, reason);
         true
     }
 
-    /// Evicts until the broker is within its memory limit. See
-    /// [`next_victim`](Candidates::next_victim) for the order.
+    /// Evicts if the broker exceeds its memory limit. See [`next_victim`](Candidates::next_victim)
+    /// for the order. Finding the first victim needs all sessions and connections, so the broker
+    /// then evicts until it has some memory left, and packets cost little until that is used.
     pub(super) fn evict_to_limit(&mut self, now: Duration) {
         let max = self.config.limits.memory;
         if self.memory.total() <= max {
             return;
         }
         // The memory of closing connections is freed anyway.
-        let closing = self.connections.iter().filter(|(_, connection)| connection.is_closing());
-        let mut closing: usize = closing.map(|(_, connection)| connection.account.bytes()).sum();
+        let mut closing = self.connections.closing_bytes();
         if self.memory.total().saturating_sub(closing) <= max {
             return;
         }
+        let target = max - max / SPARE_PART;
         let mut candidates = Candidates::new(&self.connections, &self.sessions, &self.inbox);
-        while self.memory.total().saturating_sub(closing) > max {
+        while self.memory.total().saturating_sub(closing) > target {
             match candidates.next_victim() {
                 None => return,
                 Some(Victim::DepartedSender(sender)) => {

@@ -50,24 +50,33 @@ impl Broker {
     }
 
     /// Processes bytes that were read from a connection. They may be split at any position.
-    pub fn handle_bytes(&mut self, now: Duration, id: ConnectionId, bytes: &[u8]) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+    ///
+    /// Returns whether the bytes completed a packet and the connection is not
+    /// [throttled](crate::Limits::slow_start). Otherwise the driver should let other connections
+    /// have their turns before it reads from this one again, however long it was idle: a client
+    /// that sends parts of packets causes as much work as one that sends packets.
+    pub fn handle_bytes(&mut self, now: Duration, id: ConnectionId, bytes: &[u8]) -> bool {
+        let Some(connection) = self.connections.get_mut(id) else { return false };
         if connection.is_closing() {
-            return;
+            return false;
         }
         connection.last_received_at = now;
         self.incidents.now = now;
-        if now < connection.throttled_until && connection.session().is_some() {
+        let has_packet = if now < connection.throttled_until && connection.session().is_some() {
             self.buffer_input(id, bytes);
             self.yield_turn(id);
+            false
         } else if connection.input.is_empty() && connection.wants_input() {
             let used = self.handle_packets(now, id, bytes);
             self.buffer_input(id, bytes.get(used..).unwrap_or_default());
+            used > 0
         } else {
             self.buffer_input(id, bytes);
-            self.resume_input(now, id);
-        }
+            self.resume_input(now, id)
+        };
         self.settle(now);
+        let connection = self.connections.get(id);
+        has_packet && connection.is_some_and(|connection| now >= connection.throttled_until)
     }
 
     /// Suspends the input of a connection until its next turn.
@@ -87,27 +96,28 @@ impl Broker {
         self.wake(id);
     }
 
-    /// Processes buffered input.
-    pub(super) fn resume_input(&mut self, now: Duration, id: ConnectionId) {
+    /// Processes buffered input. Returns whether it processed a packet.
+    pub(super) fn resume_input(&mut self, now: Duration, id: ConnectionId) -> bool {
         if !self.resume_filters(now, id) {
-            return;
+            return true;
         }
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return false };
         let is_whole = connection.input.len() >= connection.needed.max(2);
         if connection.is_closing() || !is_whole || !connection.wants_input() {
-            return;
+            return false;
         }
         let mut input = connection.take_input(&mut self.memory);
         let used = self.handle_packets(now, id, &input);
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return false };
         if connection.is_closing() {
-            return;
+            return used > 0;
         }
         // Copies the rest, since a slice would retain the whole buffer.
         if used > 0 {
             input = input.get(used..).unwrap_or_default().into();
         }
         connection.set_input(&mut self.memory, input);
+        used > 0
     }
 
     /// Buffers an incomplete packet, or packets that cannot be processed now.

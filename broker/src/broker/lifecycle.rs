@@ -191,6 +191,7 @@ impl Broker {
         let will_at = session.will.as_ref().map(|will| now.saturating_add(will.delay));
         session.will_at = will_at;
         let is_over = session.expiry.is_zero();
+        self.sessions.update_away(id);
         self.notify_host_of_departure(&client_id);
         if is_over {
             return self.end_session(now, id, None);
@@ -244,5 +245,6 @@ impl Broker {
         let Some(session) = self.sessions.get_mut(id) else { return };
         self.timers.stop(session.ends_at.take(), Timer::Session(id));
         self.timers.stop(session.will_at.take(), Timer::Will(id));
+        self.sessions.update_away(id);
     }
 }

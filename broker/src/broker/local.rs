@@ -199,6 +199,7 @@ impl Broker {
         };
         let Some(session) = self.sessions.get_mut(id) else { return gone };
         session.push(&mut self.memory, queued);
+        self.sessions.update_away(id);
         self.wake_session(id);
         self.check_session_memory(now, id);
         self.settle(now);

@@ -135,6 +135,12 @@ impl Broker {
         session.is_some_and(Session::is_connected)
     }
 
+    /// Returns whether the client of a connection was accepted, and the connection is not closing.
+    #[must_use]
+    pub fn is_accepted(&self, id: ConnectionId) -> bool {
+        self.connections.get(id).and_then(Connection::session).is_some()
+    }
+
     /// Returns the Maximum Packet Size of a client in bytes. `None` if the client did not limit it
     /// or is not connected.
     #[must_use]

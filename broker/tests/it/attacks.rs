@@ -248,6 +248,30 @@ fn many_deliveries_from_little_input_take_several_turns() {
     assert_eq!(payloads, (0..1_000).map(|at| at.to_string()).collect::<Vec<_>>());
 }
 
+/// A search for the session to evict visits all of them, so it must be rare.
+#[test]
+fn full_memory_is_freed_for_many_messages_at_once() {
+    let mut net = Net::with_limits(|limits| limits.memory = 1_000_000);
+    let from = net.connect("from", CLEAN);
+    let (mut messages, mut searches) = (0, 0);
+    for at in 0..2_000 {
+        let name = format!("away {at}");
+        let before = net.broker.stats().evicted;
+        let id = net.connect(&name, PERSISTENT);
+        net.subscribe(id, &name, Qos::AtLeastOnce);
+        net.close(id);
+        net.publish(from, &name, &"x".repeat(1_000), Qos::AtLeastOnce, 1);
+        assert_eq!(net.receive(from).len(), 1);
+        assert!(net.broker.stats().bytes <= 1_000_000);
+        let after = net.broker.stats().evicted;
+        messages += usize::from(after > 0);
+        searches += usize::from(after > before);
+    }
+    assert!(messages > 1_000, "{messages} messages with full memory");
+    assert!(searches <= messages / 10, "{searches} searches for {messages} messages");
+    assert!(net.broker.stats().bytes > 900_000, "only a small part is freed");
+}
+
 /// Empty sessions are evicted first, so a flood of them evicts only itself.
 #[test]
 fn session_limit_evicts_empty_sessions_first() {

@@ -175,3 +175,102 @@ fn client_displaces_one_of_the_user_with_the_most_connections() {
     let refused = log_in(&mut net, "honest-3", CLEAN);
     assert_eq!(net.receive(refused), [Received::ConnAck(false, Reason::SERVER_BUSY)]);
 }
+
+/// A session in the definition of the order of eviction.
+struct Known {
+    name: String,
+    is_kept: bool,
+    away_since: Option<Duration>,
+}
+
+impl Known {
+    fn user(&self) -> &str {
+        self.name.split('-').next().unwrap_or_default()
+    }
+}
+
+/// The session that is evicted for a session of `user`, by a search of all sessions.
+fn expected_victim(all: &[Known], user: &str) -> Option<usize> {
+    let count = |user: &str| all.iter().filter(|one| one.user() == user).count();
+    let may_end = |one: &Known| one.user() == user || count(one.user()) > count(user);
+    let away = all.iter().enumerate().filter(|(_, one)| one.away_since.is_some() && may_end(one));
+    let order = |(at, one): (usize, &Known)| {
+        (core::cmp::Reverse(count(one.user())), one.is_kept, one.away_since, at)
+    };
+    away.map(order).min().map(|(.., at)| at)
+}
+
+#[test]
+fn evicted_session_is_that_of_a_search_of_all_sessions() {
+    const MAX: usize = 12;
+    let mut net = with_users(|limits| limits.sessions = MAX);
+    let mut random = 1_u64;
+    let mut random = |below: u64| {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    // In the order of their creation.
+    let (mut all, mut connected, mut evictions, mut refusals) = (Vec::new(), Vec::new(), 0, 0);
+    for at in 0..2_000 {
+        if random(4) == 0 {
+            net.advance(seconds(1));
+        }
+        if !connected.is_empty() && random(2) == 0 {
+            let (id, name): (ConnectionId, String) =
+                connected.swap_remove(usize::try_from(random(connected.len() as u64)).unwrap());
+            net.close(id);
+            let one = all.iter_mut().find(|one: &&mut Known| one.name == name).unwrap();
+            one.away_since = Some(net.now);
+            continue;
+        }
+        let name = match all.iter().find(|one| one.away_since.is_some()) {
+            Some(away) if random(4) == 0 => away.name.clone(),
+            _ => format!(
+                "{}-{at}",
+                ["ann", "bob", "eve", "eve"][usize::try_from(random(4)).unwrap()]
+            ),
+        };
+        let known = all.iter().position(|one| one.name == name);
+        let mut expected = Ok(None);
+        if known.is_none() && all.len() >= MAX {
+            let user = name.split('-').next().unwrap();
+            let victim = expected_victim(&all, user).ok_or(Reason::QUOTA_EXCEEDED);
+            expected = victim.map(|victim| Some(all.remove(victim).name));
+        }
+        net.drain_incidents();
+        let options =
+            ConnectOptions { properties: &[Property::SessionExpiry(100_000)], ..PERSISTENT };
+        let id = log_in(&mut net, &name, options);
+        let gone = net.drain_incidents().into_iter();
+        let gone = gone.filter(|one| one.kind == IncidentKind::SessionEvicted);
+        let gone: Vec<_> = gone.filter_map(|one| one.client_id).collect();
+        let received = net.receive(id);
+        match expected {
+            Err(reason) => {
+                assert_eq!((received, gone), (vec![Received::ConnAck(false, reason)], vec![]));
+                refusals += 1;
+                net.close(id);
+                continue;
+            }
+            Ok(victim) => {
+                evictions += usize::from(victim.is_some());
+                assert_eq!(gone, Vec::from_iter(victim), "for {name}");
+                assert_eq!(received, [Received::ConnAck(known.is_some(), Reason::SUCCESS)]);
+            }
+        }
+        let is_kept = random(3) == 0;
+        if is_kept {
+            net.subscribe(id, "kept", Qos::AtLeastOnce);
+        }
+        match known {
+            Some(known) => {
+                all[known].is_kept |= is_kept;
+                all[known].away_since = None;
+            }
+            None => all.push(Known { name: name.clone(), is_kept, away_since: None }),
+        }
+        connected.push((id, name));
+    }
+    assert!(evictions > 100 && refusals > 10, "{evictions} evictions, {refusals} refusals");
+}

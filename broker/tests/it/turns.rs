@@ -233,3 +233,43 @@ fn costly_end_of_a_new_connection_waits_for_its_turn() {
     net.advance(second);
     assert_eq!((rests(&net, plain), rests(&net, with_will)), (false, false));
 }
+
+/// The driver learns which input completes no packet, so that it is read in turns.
+#[test]
+fn input_that_completes_no_packet_is_reported() {
+    let mut net = Net::default();
+    let id = net.accept().unwrap();
+    let mut bytes = BytesMut::new();
+    let connect = Connect {
+        clean_start: true,
+        keep_alive: 0,
+        properties: CLEAN.properties,
+        client_id: "a",
+        will: None,
+        user_name: None,
+        password: None,
+    };
+    Packet::Connect(connect).encode(&mut bytes).expect("an encodable packet");
+    Packet::Publish(publish("t", "x", Qos::AtMostOnce, 0)).encode(&mut bytes).expect("a packet");
+    bytes.extend_from_slice(&[0xc0, 0x00, 0xc0]);
+    let mut ends = Vec::new();
+    for (at, byte) in bytes.iter().enumerate() {
+        assert_eq!(net.broker.is_accepted(id), !ends.is_empty());
+        if net.broker.handle_bytes(net.now, id, &[*byte]) {
+            ends.push(at + 1);
+        }
+        net.receive(id);
+    }
+    let whole = bytes.len() - 1;
+    assert_eq!(ends, [usize::from(bytes[1]) + 2, whole - 2, whole]);
+    assert!(net.broker.handle_bytes(net.now, id, &[0x00, 0xc0]), "the end of one, and a part");
+    net.close(id);
+    assert!(!net.broker.is_accepted(id));
+    // A new connection gets a turn for each packet.
+    let mut net = Net::with_probation(Config::default(), Duration::from_secs(1));
+    let id = net.accept().unwrap();
+    assert!(!net.broker.handle_bytes(net.now, id, &bytes[..ends[0]]));
+    net.receive(id);
+    net.advance(Duration::from_secs(1));
+    assert!(net.broker.handle_bytes(net.now, id, &[0xc0, 0x00]));
+}

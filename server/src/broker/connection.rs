@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::mem::{self, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::Notify;
 use tracing::debug;
 
-use crate::broker::driver::BrokerDriver;
+use crate::broker::driver::{BrokerDriver, Rank};
+use crate::broker::meter::{Meter, poll_in_turns};
 use crate::broker::write_buffer::{Polled, WriteBuffer};
 
 /// Time for a client to receive its last packet.
@@ -32,16 +33,21 @@ const DISCARDED_MAX: usize = 1 << 20;
 /// Bytes read and handled at a time.
 const READ_MAX: usize = 16 << 10;
 
-/// Serves a registered connection until it ends, and unregisters it.
+/// Reads of a client without a turn after it was idle. A client that sends one request at a time
+/// needs two: it acknowledges the last response, and then sends the next request.
+const FREE_READS: u8 = 2;
+
+/// Serves a registered connection until it ends, and unregisters it. `meter` is that of its socket.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     driver: &Arc<BrokerDriver>,
     id: ConnectionId,
     wakeup: &Notify,
     peer: SocketAddr,
     mut stream: S,
+    meter: &Meter,
 ) {
     // A socket error ends the connection. There is nothing else to do about it.
-    let end = match run(driver, id, wakeup, &mut stream).await {
+    let end = match run(driver, id, wakeup, &mut stream, meter).await {
         Ok(end) => {
             debug!(%peer, "connection closed");
             end
@@ -58,18 +64,28 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     };
     driver.unregister_connection(id);
     drop(turn);
+    // Dropping the stream closes the socket. A shutdown would double the work.
+    if matches!(end, End::ByClient) {
+        return;
+    }
+    let is_shut = poll_fn(|context| {
+        meter.begin();
+        Poll::Ready(Pin::new(&mut stream).poll_shutdown(context).is_ready())
+    });
+    let is_shut = is_shut.await;
+    if is_shut && matches!(end, End::Final) {
+        return;
+    }
     // Without a permit the socket is closed at once, so that waiting sockets are few.
-    let permit = match end {
-        // Dropping the stream closes the socket. A shutdown would double the work.
-        End::ByClient => return,
-        End::LastPackets => driver.try_linger(),
-        End::Final => None,
-    };
+    let Some(_permit) = driver.try_linger() else { return };
     let close = async {
-        stream.shutdown().await?;
-        match permit {
-            Some(_) => discard_input(&mut stream).await,
-            None => Ok(()),
+        if !is_shut {
+            let shutdown = |context: &mut Context<'_>| Pin::new(&mut stream).poll_shutdown(context);
+            poll_in_turns(driver, meter, Rank::Pending, shutdown).await?;
+        }
+        match end {
+            End::LastPackets => discard_input(driver, meter, &mut stream).await,
+            End::ByClient | End::Final => Ok(()),
         }
     };
     let _ = tokio::time::timeout(CLOSE_TIMEOUT, close).await;
@@ -90,12 +106,15 @@ async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     id: ConnectionId,
     wakeup: &Notify,
     stream: &mut S,
+    meter: &Meter,
 ) -> io::Result<End> {
     let mut out = WriteBuffer::default();
     // Dropped after each I/O operation, before the task waits.
     let mut turn = None;
-    // Set when the socket had nothing to read since the last read.
-    let mut was_idle = true;
+    // Reads until the client is idle again that need no turn.
+    let mut free_reads = 1_u8;
+    // Set if the last bytes completed a packet. Only then an idle client gets free reads.
+    let mut was_whole = true;
     // State after a read; otherwise the broker is polled at the start of the loop.
     let mut polled: Option<Polled> = None;
     loop {
@@ -109,43 +128,67 @@ async fn run<S: AsyncRead + AsyncWrite + Unpin>(
         }
         if state.has_yielded {
             // The connection used up its turn. It gives the turn back before it writes its output.
+            // It does not read in the next one, in which the broker continues with its packets.
             drop(turn.take());
-            turn = driver.acquire_turn().await;
+            turn = driver.acquire_turn(state.rank).await;
             if out.bytes.is_empty() {
                 continue;
             }
         }
         tokio::select! {
             progress = poll_fn(|context| {
-                let progress = poll_io(driver, id, stream, &mut out, state.wants_input, context);
+                meter.begin();
+                let (wants_input, is_in_turn) = (state.wants_input, turn.is_some());
+                let progress =
+                    poll_io(driver, id, stream, &mut out, wants_input, is_in_turn, context);
                 turn = None;
-                was_idle |= state.wants_input && progress.is_pending();
+                if progress.is_pending() && meter.is_blocked() {
+                    return Poll::Ready(Ok(Progress::Blocked));
+                }
+                if progress.is_pending() && state.wants_input {
+                    was_whole &= !meter.has_read();
+                    if was_whole {
+                        free_reads = FREE_READS;
+                        meter.grant();
+                    } else {
+                        meter.revoke();
+                    }
+                }
                 progress
             }) => {
                 match progress? {
                     Progress::End => return Ok(End::ByClient),
-                    Progress::Read(state) => {
+                    Progress::Read { state, is_whole } => {
                         polled = Some(state);
-                        if mem::take(&mut was_idle) && !state.has_yielded {
-                            if !state.awaits_host {
-                                tokio::task::yield_now().await;
-                            }
-                        } else if !state.has_yielded {
-                            // The client may send faster than it is read, so this loop might never
-                            // end.
-                            turn = driver.acquire_turn().await;
+                        was_whole = is_whole;
+                        free_reads = free_reads.saturating_sub(1);
+                        if is_whole && free_reads > 0 {
+                            meter.grant();
+                        } else {
+                            meter.revoke();
+                        }
+                        if !meter.has_read() && !state.has_yielded {
+                            // A layer below had more data than one read returns.
+                            turn = driver.acquire_turn(state.rank).await;
+                        } else if !state.awaits_host && !state.has_yielded {
+                            tokio::task::yield_now().await;
                         }
                     }
+                    Progress::Blocked => {
+                        free_reads = 0;
+                        turn = driver.acquire_turn(state.rank).await;
+                        meter.grant();
+                    }
                     Progress::Wrote if out.has_more && out.bytes.is_empty() => {
-                        turn = driver.acquire_turn().await;
+                        turn = driver.acquire_turn(state.rank).await;
                     }
                     Progress::Wrote => {}
                 }
             }
             () = wakeup.notified() => {
-                turn = None;
                 // The broker may have ended the connection while output is unwritten.
                 if !out.bytes.is_empty() && driver.with_broker(|broker, _| broker.is_closing(id)) {
+                    drop(turn);
                     if out.bytes.len() > LAST_WRITE_MAX {
                         return Ok(End::Final);
                     }
@@ -163,7 +206,13 @@ async fn run<S: AsyncRead + AsyncWrite + Unpin>(
 /// Result of one I/O operation on a stream.
 enum Progress {
     Wrote,
-    Read(Polled),
+    Read {
+        state: Polled,
+        /// False if the next read needs a turn, even if the client is idle before.
+        is_whole: bool,
+    },
+    /// The client has sent more, but the next read needs a turn.
+    Blocked,
     /// The client closed the connection.
     End,
 }
@@ -186,10 +235,14 @@ async fn write_last_packets<S: AsyncWrite + Unpin>(
 ///
 /// A socket that is closed with unread input is reset. The client then cannot write, and may lose a
 /// DISCONNECT that it has not read yet.
-async fn discard_input<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<()> {
+async fn discard_input<S: AsyncRead + Unpin>(
+    driver: &BrokerDriver,
+    meter: &Meter,
+    stream: &mut S,
+) -> io::Result<()> {
     let mut discarded = 0;
     while discarded <= DISCARDED_MAX {
-        let read = poll_fn(|context| {
+        let read = poll_in_turns(driver, meter, Rank::Pending, |context| {
             let mut space = [const { MaybeUninit::uninit() }; READ_MAX];
             let mut buffer = ReadBuf::uninit(&mut space);
             ready!(Pin::new(&mut *stream).poll_read(context, &mut buffer))?;
@@ -210,6 +263,7 @@ fn poll_io<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     out: &mut WriteBuffer,
     wants_input: bool,
+    is_in_turn: bool,
     context: &mut Context<'_>,
 ) -> Poll<io::Result<Progress>> {
     if !out.bytes.is_empty() {
@@ -226,16 +280,20 @@ fn poll_io<S: AsyncRead + AsyncWrite + Unpin>(
     } else if !out.is_flushed {
         out.is_flushed = Pin::new(&mut *stream).poll_flush(context)?.is_ready();
     }
-    if wants_input { poll_read(driver, id, stream, out, context) } else { Poll::Pending }
+    match wants_input {
+        true => poll_read(driver, id, stream, out, is_in_turn, context),
+        false => Poll::Pending,
+    }
 }
 
 /// Reads available input and passes it to the broker. The buffer is on the stack, so an idle
-/// connection uses no memory for it.
+/// connection uses no memory for it. A connection that has the turn does not wait for another one.
 fn poll_read<S: AsyncRead + Unpin>(
     driver: &Arc<BrokerDriver>,
     id: ConnectionId,
     stream: &mut S,
     out: &mut WriteBuffer,
+    is_in_turn: bool,
     context: &mut Context<'_>,
 ) -> Poll<io::Result<Progress>> {
     let mut space = [const { MaybeUninit::uninit() }; READ_MAX];
@@ -246,15 +304,16 @@ fn poll_read<S: AsyncRead + Unpin>(
         return Poll::Ready(Ok(Progress::End));
     }
     driver.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-    let polled = driver.with_broker(|broker, now| {
-        broker.handle_bytes(now, id, bytes);
-        match broker.has_yielded(id) {
+    let (state, is_whole) = driver.with_broker(|broker, now| {
+        let is_whole = broker.handle_bytes(now, id, bytes);
+        let state = match broker.has_yielded(id) && !is_in_turn {
             // Its packets wait for the turn of the connection.
             true => Polled::new(broker, id, Output::Idle, false),
             false => out.poll_broker(broker, now, id),
-        }
+        };
+        (state, is_whole)
     });
-    Poll::Ready(Ok(Progress::Read(polled)))
+    Poll::Ready(Ok(Progress::Read { state, is_whole }))
 }
 
 #[cfg(test)]
@@ -272,6 +331,8 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
+    use crate::broker::meter::Metered;
+    use crate::broker::meter::tests::ReadAhead;
     use crate::options::Options;
 
     /// Starts a broker and one connection with a stream buffer of `space` bytes. Returns the task
@@ -297,10 +358,15 @@ mod tests {
         let id =
             driver.with_broker(|broker, now| broker.handle_accept(now, None)).expect("capacity");
         let (client, server) = tokio::io::duplex(space);
+        let meter = Arc::new(Meter::default());
+        meter.grant();
+        let server = Metered::new(ReadAhead::new(server), Arc::clone(&meter));
         let (served, peer) = (Arc::clone(driver), ([127, 0, 0, 1], 1).into());
         let wakeup = driver.register_connection(id, peer, &driver.authenticators[0]);
         let wakeup = wakeup.expect("not stopped");
-        let serving = async move { serve(&served, id, &wakeup, peer, server).await };
+        let serving = async move {
+            serve(&served, id, &wakeup, peer, server, &meter).await;
+        };
         (client, tokio::spawn(serving))
     }
 
@@ -570,5 +636,129 @@ mod tests {
             written() < u64::try_from(BUSY * 50 * LEN).expect("small"),
             "the busy clients were still reading"
         );
+    }
+
+    /// Lets all other tasks run until they wait.
+    async fn settle() {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Returns what the client has received.
+    async fn received(client: &mut DuplexStream) -> Vec<u8> {
+        settle().await;
+        let mut bytes = vec![0; 1_000];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        let read = poll_fn(|context| {
+            Poll::Ready(Pin::new(&mut *client).poll_read(context, &mut buffer).is_ready())
+        });
+        let length = if read.await { buffer.filled().len() } else { 0 };
+        bytes.truncate(length);
+        bytes
+    }
+
+    /// A connection that sends a part of a packet waits for a turn before it is read again, before
+    /// and after the login, although it was idle before.
+    #[tokio::test(flavor = "current_thread")]
+    async fn part_of_a_packet_takes_a_turn() {
+        let (driver, mut client, _serving) = start(1 << 10);
+        for (name, packet) in [("CONNECT", connect()), ("PINGREQ", [0xc0, 0][..].into())] {
+            let turn = driver.acquire_turn(Rank::Accepted).await;
+            client.write_all(&packet[..1]).await.expect("capacity");
+            settle().await;
+            client.write_all(&packet[1..]).await.expect("capacity");
+            assert_eq!(received(&mut client).await, b"", "{name}");
+            drop(turn);
+            assert!(!received(&mut client).await.is_empty(), "{name}");
+        }
+        let turn = driver.acquire_turn(Rank::Accepted).await;
+        for _ in 0..3 {
+            client.write_all(&[0xc0, 0]).await.expect("capacity");
+            assert_eq!(received(&mut client).await, [0xd0, 0], "a whole packet needs no turn");
+        }
+        drop(turn);
+    }
+
+    #[cfg(feature = "websocket")]
+    mod websocket {
+        use super::*;
+        use crate::listen::websocket;
+
+        const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\n\
+            Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+            Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n";
+
+        const PING: [u8; 6] = [0x89, 0x80, 0, 0, 0, 0];
+        const PONG: [u8; 2] = [0x8a, 0];
+
+        /// Starts a broker with one WebSocket.
+        async fn open() -> (Arc<BrokerDriver>, DuplexStream, JoinHandle<()>) {
+            let driver = Arc::new(BrokerDriver::new(&Options::new((Ipv4Addr::LOCALHOST, 0))));
+            let id = driver.with_broker(|broker, now| broker.handle_accept(now, None));
+            let id = id.expect("capacity");
+            let (mut client, server) = tokio::io::duplex(1 << 20);
+            let (served, peer) = (Arc::clone(&driver), ([127, 0, 0, 1], 1).into());
+            let wakeup = driver.register_connection(id, peer, &driver.authenticators[0]);
+            let wakeup = wakeup.expect("not stopped");
+            client.write_all(REQUEST).await.expect("capacity");
+            let serving = tokio::spawn(async move {
+                let meter = Arc::new(Meter::default());
+                meter.grant();
+                let stream = Metered::new(ReadAhead::new(server), Arc::clone(&meter));
+                let accepted = websocket::accept(stream, &[]).await;
+                let stream = accepted.map_err(|error| error.to_string()).expect("a WebSocket");
+                serve(&served, id, &wakeup, peer, stream, &meter).await;
+            });
+            assert!(received(&mut client).await.starts_with(b"HTTP/1.1 101 "));
+            (driver, client, serving)
+        }
+
+        #[tokio::test(flavor = "current_thread")]
+        async fn frame_without_data_takes_a_turn() {
+            let (driver, mut client, _serving) = open().await;
+            client.write_all(&PING).await.expect("capacity");
+            assert_eq!(received(&mut client).await, PONG, "the first read is free");
+            for _ in 0..3 {
+                let turn = driver.acquire_turn(Rank::Accepted).await;
+                client.write_all(&PING).await.expect("capacity");
+                assert_eq!(received(&mut client).await, b"");
+                drop(turn);
+                assert_eq!(received(&mut client).await, PONG);
+            }
+        }
+
+        #[tokio::test(flavor = "current_thread", start_paused = true)]
+        async fn too_many_frames_without_data_are_closed_unless_they_are_slow() {
+            let (_driver, mut client, serving) = open().await;
+            for _ in 0..300 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                client.write_all(&PING).await.expect("capacity");
+                assert_eq!(received(&mut client).await, PONG);
+            }
+            client.write_all(&PING.repeat(150)).await.expect("capacity");
+            serving.await.expect("the task ends");
+            let closed = received(&mut client).await;
+            assert!(closed.ends_with(&[0x88, 2, 0x03, 0xf0]), "{closed:?}");
+        }
+
+        /// A WebSocket without a permit to linger does not wait for the client's close frame.
+        #[tokio::test(flavor = "current_thread", start_paused = true)]
+        async fn waiting_sockets_of_closed_websockets_are_few() {
+            for may_linger in [true, false] {
+                let (driver, mut client, serving) = open().await;
+                let permits: Vec<_> = std::iter::from_fn(|| driver.try_linger()).collect();
+                if may_linger {
+                    drop(permits);
+                }
+                let mut frame = vec![0x82, 0x80 | 0x10, 0, 0, 0, 0];
+                // A CONNECT of MQTT 3.1.1, which is rejected with a CONNACK.
+                frame.extend_from_slice(b"\x10\x0e\0\x04MQTT\x04\x02\0\x3c\0\x02ab");
+                let started = tokio::time::Instant::now();
+                client.write_all(&frame).await.expect("capacity");
+                serving.await.expect("the task ends");
+                assert_eq!(started.elapsed() >= CLOSE_TIMEOUT, may_linger, "{may_linger}");
+            }
+        }
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct BrokerDriver {
     timer_changed: Notify,
     /// The turn of connections that always have work.
     turns: Semaphore,
+    /// The place in the queue for a turn of connections whose client is not accepted.
+    pending_turns: Semaphore,
     /// Permits to wait for a turn before a connection ends. While it waits it occupies a connection
     /// slot.
     closing_turns: Semaphore,
@@ -66,6 +68,14 @@ struct State {
     locals: BTreeMap<LocalId, Arc<Notify>>,
     /// Time when the timer task wakes up.
     alarm: Option<Duration>,
+}
+
+/// Queue for a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rank {
+    /// The client of the connection is not accepted yet.
+    Pending,
+    Accepted,
 }
 
 /// A client that wants to connect.
@@ -129,6 +139,7 @@ impl BrokerDriver {
             access,
             timer_changed: Notify::new(),
             turns: Semaphore::new(1),
+            pending_turns: Semaphore::new(1),
             closing_turns: Semaphore::new(CLOSING_MAX),
             lingering: Semaphore::new(LINGERING_MAX),
             accept_turn: tokio::sync::Mutex::new(()),
@@ -236,7 +247,13 @@ impl BrokerDriver {
                 certificate: attempt.certificate.as_ref(),
                 token,
             };
+            // The signature of a token is checked in this task.
+            let turn = match credentials.token.is_some() {
+                true => driver.acquire_turn(Rank::Pending).await,
+                false => None,
+            };
             let outcome = authenticator.identify(credentials, is_disconnected).await;
+            drop(turn);
             if let Err(reason) = outcome {
                 let LoginAttempt { peer, client_id, user_name, .. } = &attempt;
                 warn!(%peer, client_id, user_name, "login rejected: {reason}");
@@ -263,7 +280,9 @@ impl BrokerDriver {
         tokio::spawn(async move {
             let certificate = driver.state().certificates.get(&connection).cloned();
             let certificate = certificate.map(|certificate| certificate.certificate);
+            let turn = driver.acquire_turn(Rank::Accepted).await;
             let identity = authenticator.identify_token(peer.ip(), &token);
+            drop(turn);
             let is_same = driver.with_broker(|broker, now| {
                 let rules = identity.and_then(|identity| {
                     let certificate = certificate.as_ref();
@@ -412,18 +431,26 @@ impl BrokerDriver {
     /// idle, and to busy connections that have waited longer. Only one busy connection has the
     /// turn, until it drops the permit. So a quiet client waits for one busy connection, not for
     /// all of them.
-    pub(crate) async fn acquire_turn(&self) -> Option<SemaphorePermit<'_>> {
-        // The semaphore is never closed.
+    ///
+    /// Of all connections whose client is not accepted, only one waits together with accepted
+    /// clients. So an accepted client waits for at most one of their turns.
+    pub(crate) async fn acquire_turn(&self, rank: Rank) -> Option<SemaphorePermit<'_>> {
+        // The semaphores are never closed.
+        let place = match rank {
+            Rank::Pending => self.pending_turns.acquire().await.ok(),
+            Rank::Accepted => None,
+        };
         let turn = self.turns.acquire().await.ok();
+        drop(place);
         tokio::task::yield_now().await;
         turn
     }
 
-    /// Like [`acquire_turn`](Self::acquire_turn), for a connection that ends. Returns `None` if too
-    /// many connections wait for that.
+    /// Like [`acquire_turn`](Self::acquire_turn), for an accepted connection that ends. Returns
+    /// `None` if too many connections wait for that.
     pub(crate) async fn acquire_closing_turn(&self) -> Option<SemaphorePermit<'_>> {
         let _permit = self.closing_turns.try_acquire().ok()?;
-        self.acquire_turn().await
+        self.acquire_turn(Rank::Accepted).await
     }
 
     /// Returns a permit to keep a closed connection's socket open until its client has read the

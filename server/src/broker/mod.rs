@@ -6,6 +6,7 @@ mod convert;
 mod driver;
 mod incidents;
 mod link;
+mod meter;
 mod write_buffer;
 
 use std::io;
@@ -30,6 +31,7 @@ use self::connection::serve;
 pub use self::convert::Message;
 use self::driver::BrokerDriver;
 pub use self::link::EmbeddedLink;
+use self::meter::{Meter, Metered};
 use crate::listen::tls::ServerTls;
 #[cfg(feature = "websocket")]
 use crate::listen::websocket;
@@ -273,6 +275,8 @@ struct Accepted {
     peer: SocketAddr,
     /// Notified when the broker has something for this connection, and when it closes it.
     wakeup: Arc<Notify>,
+    /// Reads from its socket.
+    meter: Arc<Meter>,
 }
 
 /// A listener and the settings of its connections.
@@ -358,7 +362,8 @@ impl Port {
         let Some(wakeup) = self.driver.register_connection(id, peer, &self.authenticator) else {
             return self.driver.unregister_connection(id);
         };
-        let accepted = Accepted { id, peer, wakeup };
+        let accepted = Accepted { id, peer, wakeup, meter: Arc::default() };
+        let stream = Metered::new(stream, Arc::clone(&accepted.meter));
         match &self.tls {
             None => self.serve_protocol(accepted, stream).await,
             Some(tls) => self.serve_tls(tls, accepted, stream).await,
@@ -366,14 +371,15 @@ impl Port {
         self.driver.socket_closed.notify_waiters();
     }
 
-    /// Completes a handshake. Returns `None` if the broker closes the connection before its
-    /// end, for example because the handshake takes too long.
+    /// Completes a handshake, with a turn for each read. Returns `None` if the broker closes the
+    /// connection before its end, for example because the handshake takes too long.
     #[cfg(any(feature = "tls", feature = "websocket"))]
     async fn handshake<T>(
         &self,
         accepted: &Accepted,
         handshake: impl Future<Output = T>,
     ) -> Option<T> {
+        let handshake = meter::run_in_turns(&self.driver, &accepted.meter, handshake);
         let closing = async {
             while !self.driver.with_broker(|broker, _| broker.is_closing(accepted.id)) {
                 accepted.wakeup.notified().await;
@@ -386,7 +392,7 @@ impl Port {
     }
 
     #[cfg(feature = "tls")]
-    async fn serve_tls(&self, tls: &ServerTls, accepted: Accepted, stream: TcpStream) {
+    async fn serve_tls(&self, tls: &ServerTls, accepted: Accepted, stream: Metered<TcpStream>) {
         let (id, peer) = (accepted.id, accepted.peer);
         // Read for each handshake, because a reload replaces it.
         let state = tls.state();
@@ -416,7 +422,7 @@ impl Port {
 
     /// Never called: without the feature `tls` no listener has TLS.
     #[cfg(not(feature = "tls"))]
-    async fn serve_tls(&self, tls: &ServerTls, _: Accepted, _: TcpStream) {
+    async fn serve_tls(&self, tls: &ServerTls, _: Accepted, _: Metered<TcpStream>) {
         match *tls {}
     }
 
@@ -425,14 +431,14 @@ impl Port {
         accepted: Accepted,
         stream: S,
     ) {
-        let (id, peer) = (accepted.id, accepted.peer);
+        let Accepted { id, peer, ref wakeup, ref meter } = accepted;
         match &self.protocol {
-            Protocol::Mqtt => serve(&self.driver, id, &accepted.wakeup, peer, stream).await,
+            Protocol::Mqtt => serve(&self.driver, id, wakeup, peer, stream, meter).await,
             #[cfg(feature = "websocket")]
             Protocol::WebSocket(origins) => {
                 match self.handshake(&accepted, websocket::accept(stream, origins)).await {
                     Some(Ok(stream)) => {
-                        return serve(&self.driver, id, &accepted.wakeup, peer, stream).await;
+                        return serve(&self.driver, id, wakeup, peer, stream, meter).await;
                     }
                     Some(Err(refused)) => warn!(%peer, "WebSocket handshake failed: {refused}"),
                     // The broker has reported the reason.
@@ -454,7 +460,13 @@ async fn serve_plain(
 ) {
     disable_delay(&stream);
     match driver.register_connection(id, peer, &authenticator) {
-        Some(wakeup) => serve(&driver, id, &wakeup, peer, stream).await,
+        Some(wakeup) => {
+            let meter = Arc::new(Meter::default());
+            // A CONNECT costs less than the wait for a turn.
+            meter.grant();
+            let stream = Metered::new(stream, Arc::clone(&meter));
+            serve(&driver, id, &wakeup, peer, stream, &meter).await;
+        }
         None => driver.unregister_connection(id),
     }
     driver.socket_closed.notify_waiters();

@@ -5,6 +5,8 @@ use std::time::Duration;
 use bytes::BytesMut;
 use statestore_broker::{Broker, ConnectionId, Output};
 
+use crate::broker::driver::Rank;
+
 /// An empty write buffer with a larger capacity than this is freed.
 const BUFFER_RETAINED_MAX: usize = 4 << 10;
 
@@ -15,6 +17,7 @@ pub(crate) struct Polled {
     pub(crate) wants_input: bool,
     pub(crate) has_yielded: bool,
     pub(crate) awaits_host: bool,
+    pub(crate) rank: Rank,
 }
 
 impl Polled {
@@ -30,6 +33,7 @@ impl Polled {
             wants_input: broker.wants_input(id),
             has_yielded: broker.has_yielded(id),
             awaits_host,
+            rank: if broker.is_accepted(id) { Rank::Accepted } else { Rank::Pending },
         }
     }
 }

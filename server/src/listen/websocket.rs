@@ -10,15 +10,25 @@ mod upgrade;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use frames::{CONTROL_MAX, Event, FrameDecoder, Payload};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{CloseCode, Control, Data, OpCode};
 pub(crate) use upgrade::UpgradeError;
 
 /// Size of the buffer for input that is discarded after a close frame was sent.
 const DISCARD_BUFFER: usize = 1 << 10;
+
+/// Bytes that are discarded after a close frame was sent: what a client has sent before it could
+/// read the close frame. A client that sends more is reset.
+const DISCARDED_MAX: usize = 1 << 20;
+
+/// Time after which frames without data are forgiven, so that a client may ping for days without
+/// sending data. See [`DATALESS_MAX`](frames::DATALESS_MAX).
+const DATALESS_WINDOW: Duration = Duration::from_secs(10);
 
 /// Performs the WebSocket handshake. Rejects web pages whose origin is not in `origins`.
 pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
@@ -29,6 +39,8 @@ pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(WebSocket {
         stream,
         decoder: FrameDecoder::new(),
+        forgiven_at: Instant::now(),
+        discarded: 0,
         has_ended: false,
         has_sent_close: false,
         head: FrameHead::default(),
@@ -42,6 +54,10 @@ pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
 pub(crate) struct WebSocket<S> {
     stream: S,
     decoder: FrameDecoder,
+    /// Time at which frames without data were last forgiven.
+    forgiven_at: Instant,
+    /// Bytes that were discarded after a close frame was sent.
+    discarded: usize,
     /// Set after a close frame or the end of the stream. Later input is ignored.
     has_ended: bool,
     /// Set when this side has started to close.
@@ -95,6 +111,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
     /// Decodes input in place. Returns the length of the data, which are moved to the front of
     /// `bytes`.
     fn decode(&mut self, bytes: &mut [u8]) -> usize {
+        if self.decoder.is_dataless() && self.forgiven_at.elapsed() >= DATALESS_WINDOW {
+            self.forgiven_at = Instant::now();
+            self.decoder.forgive();
+        }
         let (data, event) = self.decoder.decode(bytes);
         match event {
             Some(Event::Ping(payload)) => self.pending = Some(ControlFrame::Pong(payload)),
@@ -148,18 +168,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WebSocket<S> {
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
-        let bytes = buffer.filled_mut().get_mut(before..).unwrap_or_default();
-        this.has_ended = bytes.is_empty();
-        let data = this.decode(bytes);
-        buffer.set_filled(before + data);
-        let _ = this.poll_control(context)?;
-        if data > 0 || this.has_ended {
-            return Poll::Ready(Ok(()));
+        // Frames without data are read until the stream is empty, or its [`Meter`] ends the poll.
+        loop {
+            ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+            let bytes = buffer.filled_mut().get_mut(before..).unwrap_or_default();
+            this.has_ended = bytes.is_empty();
+            let data = this.decode(bytes);
+            buffer.set_filled(before + data);
+            let _ = this.poll_control(context)?;
+            if data > 0 || this.has_ended {
+                return Poll::Ready(Ok(()));
+            }
         }
-        // The frames had no data. Other tasks run before the next read.
-        context.waker().wake_by_ref();
-        Poll::Pending
     }
 }
 
@@ -216,12 +236,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WebSocket<S> {
             ready!(this.poll_control(context))?;
             // Read until the client closes. Closing a socket with unread input would reset the
             // connection, and the client would lose output that it has not read.
-            while !this.has_ended {
+            while !this.has_ended && this.discarded <= DISCARDED_MAX {
                 let mut space = [0; DISCARD_BUFFER];
                 let mut buffer = ReadBuf::new(&mut space);
                 ready!(Pin::new(&mut this.stream).poll_read(context, &mut buffer))?;
                 let bytes = buffer.filled_mut();
                 this.has_ended = bytes.is_empty();
+                this.discarded += bytes.len();
                 this.decode(bytes);
                 this.pending = None;
             }

@@ -129,6 +129,10 @@ fn once(program: &Path, attack: &Attack, length: Length) -> Result<Option<Outcom
             extra = PASSWORDS;
             Some(Files::Users(users))
         }
+        Needs::WebSocket => {
+            more.extend(["--listen-websocket".into(), "127.0.0.1:0".into()]);
+            None
+        }
         Needs::Metrics => {
             more.extend(["--metrics-listen".into(), "127.0.0.1:0".into()]);
             None
@@ -144,6 +148,7 @@ fn once(program: &Path, attack: &Attack, length: Length) -> Result<Option<Outcom
     let server = Server::start(program, &more)?;
     let attacked = match attack.needs {
         Needs::Metrics => server.metrics.ok_or("the store serves no metrics")?,
+        Needs::WebSocket => server.websocket.ok_or("the store serves no WebSocket")?,
         _ => server.address,
     };
     target.address = server.address;

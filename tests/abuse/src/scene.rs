@@ -229,6 +229,21 @@ impl Peer<'_> {
         Err(ErrorKind::TimedOut.into())
     }
 
+    /// Waits briefly until the output ends with these bytes, and discards it.
+    pub(crate) fn skip_until(&mut self, end: &[u8]) -> io::Result<()> {
+        let begun = clock::now();
+        while clock::now() - begun < PATIENCE && !self.is_ended {
+            if self.received.buffer_mut().ends_with(end) {
+                self.received.buffer_mut().clear();
+                return Ok(());
+            }
+            if !self.read() {
+                clock::pause(Duration::from_micros(200));
+            }
+        }
+        Err(ErrorKind::TimedOut.into())
+    }
+
     fn take(&mut self) -> Option<BytesMut> {
         self.received.next_packet().ok().flatten()
     }

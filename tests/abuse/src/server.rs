@@ -63,6 +63,8 @@ fn variable(name: &str) -> Option<OsString> {
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,
+    /// Address of its listener for MQTT over WebSocket, if enabled.
+    pub(crate) websocket: Option<SocketAddr>,
     /// Address of its metrics, if enabled.
     pub(crate) metrics: Option<SocketAddr>,
     /// Resident bytes before the first connection; `None` without /proc.
@@ -118,12 +120,24 @@ impl Server {
             found
         });
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut server = Self { child, address, metrics: None, idle: None, out, err: Some(err) };
+        let mut server = Self {
+            child,
+            address,
+            websocket: None,
+            metrics: None,
+            idle: None,
+            out,
+            err: Some(err),
+        };
         let line = server.out.recv_timeout(HANGS);
         let line = line.map_err(|_| "the store does not get ready".to_owned())?;
-        let address = line.split("://").nth(1).and_then(|rest| rest.split(';').next());
-        let address = address.and_then(|address| address.parse().ok());
-        server.address = address.ok_or_else(|| format!("no address in {line}"))?;
+        let mut urls = line.split([' ', ',', ';']).filter_map(|word| word.split_once("://"));
+        let mut address = |is_websocket: bool| {
+            let (_, found) = urls.find(|(scheme, _)| (*scheme == "ws") == is_websocket)?;
+            found.parse().ok()
+        };
+        server.address = address(false).ok_or_else(|| format!("no address in {line}"))?;
+        server.websocket = address(true);
         if more.iter().any(|option| option == "--metrics-listen") {
             server.metrics = metrics.recv_timeout(HANGS).ok();
         }

@@ -11,6 +11,11 @@ const HEADER_MAX: usize = 14;
 /// Maximum length of the payload of a control frame in bytes.
 pub(super) const CONTROL_MAX: usize = 125;
 
+/// Maximum number of consecutive frames without data, within the time that the caller
+/// [forgives](FrameDecoder::forgive) them after. A client that sends more is closed. Clients need
+/// few: a library pings every few seconds, and a message may end with an empty frame.
+pub(super) const DATALESS_MAX: u32 = 64;
+
 /// The payload of a control frame.
 #[derive(Clone, Copy)]
 pub(super) struct Payload {
@@ -47,6 +52,11 @@ pub(super) struct FrameDecoder {
     part: Part,
     /// Set if the last data frame was not the final frame of its message.
     in_message: bool,
+    /// Frames without data since the last data.
+    dataless: u32,
+    /// Parts that were processed, a measure of the work.
+    #[cfg(test)]
+    steps: usize,
 }
 
 enum Part {
@@ -59,6 +69,7 @@ enum Part {
 #[derive(Clone, Copy)]
 struct Masked {
     mask: [u8; 4],
+    length: u64,
     left: u64,
 }
 
@@ -82,7 +93,30 @@ impl Part {
 
 impl FrameDecoder {
     pub(super) const fn new() -> Self {
-        Self { part: Part::START, in_message: false }
+        Self {
+            part: Part::START,
+            in_message: false,
+            dataless: 0,
+            #[cfg(test)]
+            steps: 0,
+        }
+    }
+
+    /// Returns whether the last frame had no data.
+    pub(super) const fn is_dataless(&self) -> bool {
+        self.dataless > 0
+    }
+
+    /// Counts frames without data from zero again.
+    pub(super) const fn forgive(&mut self) {
+        self.dataless = 0;
+    }
+
+    /// Ends a frame. Returns whether the client may send more of this kind.
+    const fn end_frame(&mut self, has_data: bool) -> bool {
+        self.part = Part::START;
+        self.dataless = if has_data { 0 } else { self.dataless + 1 };
+        self.dataless <= DATALESS_MAX
     }
 
     /// Decodes all of `bytes`. Returns the length of the data, which are moved to the front of
@@ -92,33 +126,43 @@ impl FrameDecoder {
         loop {
             // A frame without a payload is complete after its header, even at the end of `bytes`.
             let Some(rest) = bytes.get_mut(at..) else { return (data, event) };
+            #[cfg(test)]
+            {
+                self.steps += 1;
+            }
             let before = rest.len();
             match &mut self.part {
                 Part::Header { .. } if before == 0 => return (data, event),
                 Part::Header { bytes, length } => {
-                    let Some((place, byte)) = bytes.get_mut(*length).zip(rest.first()) else {
+                    let missing = header_length(bytes, *length) - *length;
+                    let taken = missing.min(before);
+                    let places = bytes.iter_mut().skip(*length).take(taken);
+                    places.zip(&*rest).for_each(|(place, byte)| *place = *byte);
+                    *length += taken;
+                    at += taken;
+                    let header = bytes.get(..*length).unwrap_or_default();
+                    if *length < header_length(bytes, *length) {
+                        continue;
+                    }
+                    let parsed = FrameHeader::parse(&mut Cursor::new(header));
+                    let Ok(Some((header, length))) = parsed else {
                         return (data, Some(Event::Close(CloseCode::Protocol)));
                     };
-                    *place = *byte;
-                    *length += 1;
-                    at += 1;
-                    let header = bytes.get(..*length).unwrap_or_default();
-                    match FrameHeader::parse(&mut Cursor::new(header)) {
-                        Ok(None) => {}
-                        Ok(Some((header, length))) => match self.begin_payload(&header, length) {
-                            Ok(part) => self.part = part,
-                            Err(code) => return (data, Some(Event::Close(code))),
-                        },
-                        Err(_) => return (data, Some(Event::Close(CloseCode::Protocol))),
+                    match self.begin_payload(&header, length) {
+                        Ok(part) => self.part = part,
+                        Err(code) => return (data, Some(Event::Close(code))),
                     }
                 }
                 Part::Data(masked) => {
+                    let is_empty = masked.length == 0;
                     let taken = masked.unmask(rest).len();
                     let is_over = masked.left == 0;
                     bytes.copy_within(at..at + taken, data);
                     (data, at) = (data + taken, at + taken);
                     if is_over {
-                        self.part = Part::START;
+                        if !self.end_frame(!is_empty) {
+                            return (data, Some(Event::Close(CloseCode::Policy)));
+                        }
                     } else if taken == before {
                         return (data, event);
                     }
@@ -135,7 +179,9 @@ impl FrameDecoder {
                         Control::Ping => event = Some(Event::Ping(*payload)),
                         Control::Pong | Control::Reserved(_) => {}
                     }
-                    self.part = Part::START;
+                    if !self.end_frame(false) {
+                        return (data, Some(Event::Close(CloseCode::Policy)));
+                    }
                 }
             }
         }
@@ -147,7 +193,7 @@ impl FrameDecoder {
         let Some(mask) = header.mask.filter(|_| !is_extended && length <= u64::MAX >> 1) else {
             return Err(CloseCode::Protocol);
         };
-        let masked = Masked { mask, left: length };
+        let masked = Masked { mask, length, left: length };
         match header.opcode {
             OpCode::Data(Data::Binary) if !self.in_message => {}
             OpCode::Data(Data::Continue) if self.in_message => {}
@@ -161,6 +207,18 @@ impl FrameDecoder {
         self.in_message = !header.is_final;
         Ok(Part::Data(masked))
     }
+}
+
+/// Returns the length of a header of which `known` bytes are known.
+fn header_length(header: &[u8; HEADER_MAX], known: usize) -> usize {
+    let [_, second, ..] = *header;
+    let extended = match second & 0x7f {
+        126 => 2,
+        127 => 8,
+        _ => 0,
+    };
+    let mask = if second & 0x80 == 0 { 0 } else { 4 };
+    if known < 2 { 2 } else { 2 + extended + mask }
 }
 
 /// Returns the code for the response to a close frame.

@@ -80,8 +80,12 @@ pub(super) async fn upgrade<S: AsyncRead + AsyncWrite + Unpin>(
 
 async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Request, UpgradeError> {
     let mut bytes = Vec::new();
+    let mut attempts = Attempts::default();
     let mut source = stream.take(REQUEST_MAX as u64);
     while source.read_buf(&mut bytes).await? > 0 {
+        if !attempts.is_due(&bytes) {
+            continue;
+        }
         match Request::try_parse(&bytes) {
             Ok(None) => {}
             // A client must not send more before it receives the response.
@@ -92,6 +96,30 @@ async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Request, U
     match bytes.len() < REQUEST_MAX {
         true => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
         false => Err(UpgradeError::Length),
+    }
+}
+
+/// Decides when a request that arrives in pieces is parsed: when its length has doubled, and when
+/// it has another empty line. Parsing it with each piece would take quadratic time.
+#[derive(Default)]
+struct Attempts {
+    /// Length at the last call.
+    length: usize,
+    /// Length at the last attempt.
+    parsed: usize,
+}
+
+impl Attempts {
+    fn is_due(&mut self, bytes: &[u8]) -> bool {
+        let new = bytes.get(self.length.saturating_sub(2)..).unwrap_or_default();
+        let has_end = new.windows(2).any(|two| two == b"\n\n")
+            || new.windows(3).any(|three| three == b"\n\r\n");
+        self.length = bytes.len();
+        let is_due = has_end || self.length >= 2 * self.parsed;
+        if is_due {
+            self.parsed = self.length;
+        }
+        is_due
     }
 }
 
@@ -129,4 +157,25 @@ fn error_response(head: &str, text: &str) -> Vec<u8> {
          Connection: close\r\n\r\n{text}"
     )
     .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_in_pieces_is_parsed_in_linear_time() {
+        let head = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(8_000));
+        for piece in [1, 2, 3, 100, 8_192] {
+            let mut attempts = Attempts::default();
+            let (mut length, mut parsed, mut is_last_due) = (0, 0, false);
+            while length < head.len() {
+                length = head.len().min(length + piece);
+                is_last_due = attempts.is_due(&head.as_bytes()[..length]);
+                parsed += if is_last_due { length } else { 0 };
+            }
+            assert!(is_last_due, "the end of the request is noticed, in pieces of {piece}");
+            assert!(parsed <= 4 * head.len(), "{parsed} bytes parsed, in pieces of {piece}");
+        }
+    }
 }

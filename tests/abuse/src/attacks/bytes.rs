@@ -1,5 +1,7 @@
 //! Malformed and incomplete packets.
 
+use std::time::Duration;
+
 use statestore_mqtt::Qos;
 
 use super::{KEPT, ms, name};
@@ -31,6 +33,25 @@ pub(super) fn slow_packets(scene: &Scene) {
     scene.run_clients(300, ms(5), join, |_, peer| {
         let at = peer.turns as usize % packet.len();
         peer.push(&packet[at..=at]);
+        peer.drain();
+    });
+}
+
+/// Half of the clients never complete their CONNECT, the others never complete their PUBLISH.
+pub(super) fn split_packets(scene: &Scene) {
+    let begin = [0x30, 0xff, 0xff, 0x3f, 0, 1, b't'];
+    let connect = packets::connect("evil", ConnectFields::default());
+    let join = |at| match at % 2 {
+        0 => scene.open(),
+        _ => scene.join(&name(at), ConnectFields::default()),
+    };
+    scene.run_clients(400, Duration::ZERO, join, |at, peer| {
+        let packet = if at % 2 == 0 { &connect[..connect.len() - 1] } else { &begin[..] };
+        let byte = packet.get(peer.turns as usize);
+        // The CONNECT ends before its last byte; the PUBLISH has a megabyte.
+        if byte.is_some() || at % 2 == 1 {
+            peer.push(&[*byte.unwrap_or(&b'x')]);
+        }
         peer.drain();
     });
 }

@@ -1,8 +1,12 @@
 //! Connections: too many, too slow, and unauthorized ones.
 
+use std::num::NonZeroU16;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
+use statestore_server::rustls;
+use statestore_server::rustls::pki_types::ServerName;
 
 use super::{ms, name};
 use crate::clock;
@@ -60,6 +64,15 @@ pub(super) fn pings_unread(scene: &Scene) {
     });
 }
 
+pub(super) fn acknowledgements(scene: &Scene) {
+    let acks = packets::puback(NonZeroU16::MAX).repeat(4_000);
+    let join = |at| scene.join(&name(at), ConnectFields::default());
+    scene.run_clients(100, ms(1), join, |_, peer| {
+        peer.push(&acks);
+        peer.drain();
+    });
+}
+
 pub(super) fn passwords(scene: &Scene) {
     let guess = "p".repeat(3_000);
     let login = Some(("honest", &*guess));
@@ -93,6 +106,30 @@ pub(super) fn handshakes(scene: &Scene) {
             peer.drain();
         },
     );
+}
+
+/// Each makes the store agree on a key and sign. Paced like the flood.
+pub(super) fn hellos(scene: &Scene) {
+    let Some(hello) = client_hello() else { return };
+    while !scene.is_over() {
+        if let Ok(mut peer) = scene.open() {
+            peer.push(&hello);
+        }
+        clock::pause(Duration::from_micros(100));
+    }
+}
+
+/// A `ClientHello` that the store accepts.
+fn client_hello() -> Option<Vec<u8>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().ok()?;
+    let config = config.with_root_certificates(rustls::RootCertStore::empty());
+    let name = ServerName::try_from("localhost").ok()?;
+    let config = Arc::new(config.with_no_client_auth());
+    let mut bytes = Vec::new();
+    rustls::ClientConnection::new(config, name).ok()?.write_tls(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// Paced like the flood: at most ten requests per millisecond.

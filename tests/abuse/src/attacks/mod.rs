@@ -6,6 +6,7 @@ mod messages;
 mod sessions;
 mod store;
 mod subscriptions;
+mod websocket;
 
 use std::io;
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub(crate) enum Needs {
     Nothing,
     Passwords,
     Tls,
+    /// A listener for MQTT over WebSocket, which is the target of the attack.
+    WebSocket,
     /// A listener for metrics, which is the target of the attack.
     Metrics,
 }
@@ -45,6 +48,10 @@ const fn attack(name: &'static str, about: &'static str, act: fn(&Scene)) -> Att
 }
 
 impl Attack {
+    const fn needs(self, needs: Needs) -> Self {
+        Self { needs, ..self }
+    }
+
     /// Lets other honest clients connect during the attack.
     const fn with_newcomers(self) -> Self {
         Self { has_newcomers: true, ..self }
@@ -52,7 +59,7 @@ impl Attack {
 }
 
 pub(crate) fn all() -> Vec<Attack> {
-    vec![
+    let mut all = vec![
         attack("none", "nothing, for comparison", |scene| scene.hold(())),
         attack(
             "unacknowledged",
@@ -116,6 +123,13 @@ pub(crate) fn all() -> Vec<Attack> {
             .with_newcomers(),
         attack("clients", "clients that connect and drop", connections::clients),
         attack("pings-unread", "PINGREQ without reading", connections::pings_unread),
+        attack("acknowledgements", "PUBACK of unknown packets", connections::acknowledgements),
+        attack(
+            "split-packets",
+            "CONNECT, then PUBLISH, one byte at a time without a pause",
+            bytes::split_packets,
+        )
+        .with_newcomers(),
         Attack {
             needs: Needs::Passwords,
             has_newcomers: true,
@@ -126,27 +140,21 @@ pub(crate) fn all() -> Vec<Attack> {
             has_newcomers: true,
             ..attack("tls-handshakes", "handshakes that never end", connections::handshakes)
         },
+        attack("tls-hellos", "complete ClientHello messages, then the end", connections::hellos)
+            .needs(Needs::Tls)
+            .with_newcomers(),
         Attack {
             needs: Needs::Metrics,
             ..attack("scrapes", "an endless series of scrapes", connections::scrapes)
         },
-        attack(
-            "requests-unread",
-            "a hundred clients that request large values and do not read",
-            store::requests_unread,
-        ),
-        attack("listings", "SCAN of many keys, by many clients at once", store::listings),
-        attack("lazy-watchers", "twenty watchers that do not acknowledge", store::lazy_watchers),
-        attack("set-flood", "fifty clients that set large values", store::set_flood),
-        attack("set-small", "fifty clients that set small values", store::set_small),
-        attack("registrations", "thousands of KEYNOTIFY", store::registrations),
-        attack("reflection", "replies to topics of the honest client", store::reflection),
-        attack("nonsense", "malformed requests", store::nonsense),
         Attack {
             stopped: connections::STOPPED,
             ..attack("stopped", "SIGSTOP for three seconds", connections::stopped)
         },
-    ]
+    ];
+    all.extend(websocket::all());
+    all.extend(store::all());
+    all
 }
 
 /// Session expiry of sessions that must outlive the attack, in seconds.

@@ -6,7 +6,7 @@ use statestore_mqtt::Qos;
 use statestore_mqtt::property::Property;
 use statestore_proto::topic::REQUEST;
 
-use super::{ms, name, subscriber};
+use super::{Attack, attack, ms, name, subscriber};
 use crate::honest::HONEST;
 use crate::packets::{self, ConnectFields};
 use crate::scene::{Peer, Scene};
@@ -30,7 +30,24 @@ fn prepare(scene: &Scene, requests: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) {
     }
 }
 
-pub(super) fn requests_unread(scene: &Scene) {
+pub(super) fn all() -> [Attack; 8] {
+    [
+        attack(
+            "requests-unread",
+            "a hundred clients that request large values and do not read",
+            requests_unread,
+        ),
+        attack("listings", "SCAN of many keys, by many clients at once", listings),
+        attack("lazy-watchers", "twenty watchers that do not acknowledge", lazy_watchers),
+        attack("set-flood", "fifty clients that set large values", set_flood),
+        attack("set-small", "fifty clients that set small values", set_small),
+        attack("registrations", "thousands of KEYNOTIFY", registrations),
+        attack("reflection", "replies to topics of the honest client", reflection),
+        attack("nonsense", "malformed requests", nonsense),
+    ]
+}
+
+fn requests_unread(scene: &Scene) {
     prepare(scene, [(b"large".to_vec(), vec![b'v'; 256 << 10])].into_iter());
     scene.run_clients(
         100,
@@ -45,7 +62,7 @@ pub(super) fn requests_unread(scene: &Scene) {
     );
 }
 
-pub(super) fn listings(scene: &Scene) {
+fn listings(scene: &Scene) {
     prepare(
         scene,
         (0..300).map(|at| (format!("listed/{at}/{}", "x".repeat(200)).into_bytes(), b"1".to_vec())),
@@ -63,7 +80,7 @@ pub(super) fn listings(scene: &Scene) {
 }
 
 /// The first client sets a large value that the others watch.
-pub(super) fn lazy_watchers(scene: &Scene) {
+fn lazy_watchers(scene: &Scene) {
     let value = vec![b'v'; 128 << 10];
     scene.run_clients(
         21,
@@ -81,7 +98,7 @@ pub(super) fn lazy_watchers(scene: &Scene) {
 }
 
 /// Paced: each client sends 100 KB every 100 ms, which is 50 MB per second in total.
-pub(super) fn set_flood(scene: &Scene) {
+fn set_flood(scene: &Scene) {
     let value = vec![b'v'; 100 << 10];
     scene.run_clients(
         50,
@@ -95,7 +112,7 @@ pub(super) fn set_flood(scene: &Scene) {
     );
 }
 
-pub(super) fn set_small(scene: &Scene) {
+fn set_small(scene: &Scene) {
     scene.run_clients(
         50,
         ms(10),
@@ -110,7 +127,7 @@ pub(super) fn set_small(scene: &Scene) {
     );
 }
 
-pub(super) fn registrations(scene: &Scene) {
+fn registrations(scene: &Scene) {
     scene.run_clients(
         10,
         ms(2),
@@ -126,7 +143,7 @@ pub(super) fn registrations(scene: &Scene) {
 }
 
 /// Requests replies to the honest client's response topic, and sends requests in its name.
-pub(super) fn reflection(scene: &Scene) {
+fn reflection(scene: &Scene) {
     let theirs = packets::response_topic(HONEST);
     scene.run_clients(
         10,
@@ -158,7 +175,7 @@ fn claimed(id: NonZeroU16) -> Vec<u8> {
     packets::publish(REQUEST, payload, (Qos::AtLeastOnce, id), &properties).to_vec()
 }
 
-pub(super) fn nonsense(scene: &Scene) {
+fn nonsense(scene: &Scene) {
     let mut random = fastrand::Rng::with_seed(2);
     let seed = b"*5\r\n$3\r\nSET\r\n$4\r\nevil\r\n$1\r\nv\r\n$2\r\nPX\r\n$9\r\n999999999\r\n";
     scene.run_clients(

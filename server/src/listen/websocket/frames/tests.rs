@@ -117,3 +117,46 @@ fn frame_longer_than_memory_is_decoded() {
     // The decoder stores only the header and the payload of a control frame.
     assert!(size_of::<FrameDecoder>() <= 192);
 }
+
+/// Work is counted in parts of frames: a header in at most two parts, and a payload.
+#[test]
+fn work_of_a_frame_does_not_depend_on_its_header_length() {
+    let mask = [1, 2, 3, 4];
+    for (name, payload) in [("one byte", 1), ("a short length", 126), ("a long length", 65_536)] {
+        let mut wire = frame(BINARY, true, &vec![b'x'; payload], mask).repeat(20);
+        let mut frames = FrameDecoder::new();
+        assert_eq!(frames.decode(&mut wire).0, 20 * payload, "{name}");
+        assert!(frames.steps <= 3 * 20 + 1, "{name}: {} steps", frames.steps);
+    }
+    let mut pings = frame(PING, true, b"", mask).repeat(20);
+    let mut frames = FrameDecoder::new();
+    frames.decode(&mut pings);
+    assert!(frames.steps <= 3 * 20 + 1, "pings: {} steps", frames.steps);
+}
+
+#[test]
+fn client_that_sends_only_frames_without_data_is_closed() {
+    let mask = [1, 2, 3, 4];
+    let most = usize::try_from(DATALESS_MAX).unwrap();
+    let empty = [frame(BINARY, false, b"", mask), frame(MORE, false, b"", mask).repeat(most)];
+    let pong = frame(OpCode::Control(Control::Pong), true, b"p", mask);
+    for (name, wire) in [
+        ("empty frames", empty.concat()),
+        ("pings", frame(PING, true, b"p", mask).repeat(most + 1)),
+        ("pongs", pong.repeat(most + 1)),
+    ] {
+        assert_eq!(decode(&wire), (vec![], Some(1008)), "{name}");
+        let fewer = &wire[..wire.len() - pong.len().min(wire.len() / (most + 1))];
+        assert_eq!(decode(fewer).1, None, "{name}: as many as are allowed");
+    }
+    // Data, or the time, let the client send more.
+    let some = [frame(PING, true, b"p", mask).repeat(most), frame(BINARY, true, b"x", mask)];
+    let (data, code) = decode(&some.concat().repeat(3));
+    assert_eq!((data, code), (b"xxx".to_vec(), None));
+    let mut frames = FrameDecoder::new();
+    for _ in 0..3 {
+        let (_, event) = frames.decode(&mut frame(PING, true, b"p", mask).repeat(most));
+        assert!(matches!(event, Some(Event::Ping(_))) && frames.is_dataless());
+        frames.forgive();
+    }
+}
