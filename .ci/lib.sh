@@ -180,6 +180,20 @@ test_programs() {
     have openssl || skip "tests of TLS" "openssl is not installed"
 }
 
+# Returns whether cargo-nextest exists. A build of it would take longer than it saves.
+have_nextest() { have cargo-nextest || install_wheel cargo-nextest; }
+
+# run_tests OPTION... [-- NAME...]: runs tests of the selected packages, as .config/nextest.toml
+# specifies. These are options of both cargo-nextest and `cargo test`.
+run_tests() {
+    if have_nextest; then
+        run cargo nextest run --cargo-quiet "${workspace[@]}" --locked "$@"
+    else
+        echo '   cargo-nextest could not be installed: the test binaries run one after another'
+        run cargo test --quiet "${workspace[@]}" --locked --no-fail-fast "$@"
+    fi
+}
+
 # Builds the commands with the features of the tests, so that nothing is compiled twice. Exports the
 # paths of the commands for the programs that start them.
 build_commands() {
