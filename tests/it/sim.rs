@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use statestore_models::machines::redelivery;
 use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request, WatchEvent};
 use statestore_proto::message::{Command, Refusal, Reply, Response, ServiceError};
 use statestore_proto::time::Now;
@@ -12,7 +13,6 @@ use statestore_sim::runs::check::watches::Allowance;
 use statestore_sim::runs::listings::{self, ScanReport, ScanTwin};
 use statestore_sim::runs::locks::{self, LockTrouble, LockTwin};
 use statestore_sim::runs::{self, Check, Delivery, Effect, Mix, Report, Twin, What};
-use statestore_testkit::machines::redelivery;
 
 /// Number of seeds per mix.
 const SEEDS: u64 = 150;

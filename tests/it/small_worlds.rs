@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use statestore_testkit::worlds::{
+use statestore_models::worlds::{
     Beginning, Budget, Counterexample, Duplicates, Explored, Fault, Fencing, Incarnations,
     LockPhases, Locking, Restarting, Step, WatchPhases, Watching, documented, explore,
     explore_copies,
