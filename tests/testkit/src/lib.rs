@@ -6,6 +6,7 @@
 //! | [`brokers`] | mosquitto and etcd as processes, a scripted MQTT server |
 //! | [`conformance`] | suites for async handles, and the conformance suite in this process |
 //! | [`credentials`] | certificates and tokens |
+//! | [`Depth`] | how many seeds the longest tests run |
 //! | [`links`] | suites that every MQTT link passes |
 //! | [`process`] | commands, ports, logs, counted memory, a time limit for waits |
 //! | [`vectors`] | the golden vectors |
@@ -14,8 +15,11 @@
 pub mod brokers;
 pub mod conformance;
 pub mod credentials;
+mod depth;
 #[cfg(feature = "mqtt")]
 pub mod links;
 pub mod process;
 pub mod vectors;
 pub mod wire;
+
+pub use depth::Depth;
