@@ -52,9 +52,15 @@ install_system_packages() {
 }
 
 # try_rustup ARGUMENTS...: runs rustup without its output. Returns whether rustup exists and
-# succeeded.
+# succeeded. A background step may call it at the same time, and two changes of one toolchain
+# disturb each other.
 try_rustup() {
-    have rustup && rustup "$@" >/dev/null 2>&1
+    have rustup || return
+    if have flock; then
+        flock "$target/rustup.lock" rustup "$@"
+    else
+        rustup "$@"
+    fi >/dev/null 2>&1
 }
 
 # install_toolchain VERSION: installs a Rust toolchain. Returns whether it is installed.
