@@ -52,9 +52,15 @@ install_system_packages() {
 }
 
 # try_rustup ARGUMENTS...: runs rustup without its output. Returns whether rustup exists and
-# succeeded.
+# succeeded. A background step may call it at the same time, and two changes of one toolchain
+# disturb each other.
 try_rustup() {
-    have rustup && rustup "$@" >/dev/null 2>&1
+    have rustup || return
+    if have flock; then
+        flock "$target/rustup.lock" rustup "$@"
+    else
+        rustup "$@"
+    fi >/dev/null 2>&1
 }
 
 # install_toolchain VERSION: installs a Rust toolchain. Returns whether it is installed.
@@ -178,6 +184,20 @@ test_programs() {
     have strace || skip "tests of power cuts and failing disks" "strace is not installed"
     have tshark || skip "tests of the Wireshark dissector" "tshark is not installed"
     have openssl || skip "tests of TLS" "openssl is not installed"
+}
+
+# Returns whether cargo-nextest exists. A build of it would take longer than it saves.
+have_nextest() { have cargo-nextest || install_wheel cargo-nextest; }
+
+# run_tests OPTION... [-- NAME...]: runs tests of the selected packages, as .config/nextest.toml
+# specifies. These are options of both cargo-nextest and `cargo test`.
+run_tests() {
+    if have_nextest; then
+        run cargo nextest run --cargo-quiet "${workspace[@]}" --locked "$@"
+    else
+        echo '   cargo-nextest could not be installed: the test binaries run one after another'
+        run cargo test --quiet "${workspace[@]}" --locked --no-fail-fast "$@"
+    fi
 }
 
 # Builds the commands with the features of the tests, so that nothing is compiled twice. Exports the

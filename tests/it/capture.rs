@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use statestore_capture::{
     CaptureError, CapturedStore, Difference, Next, Replay, end_frame, next_frame,
 };
+use statestore_models::machines::request::StoreRequest;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Expiry, Refusal};
 use statestore_proto::store::{Durability, ExpiryRule, StorageSpace, StoreConfig};
 use statestore_proto::time::Now;
 use statestore_proto::transport::Transmit;
-use statestore_testkit::machines::request::StoreRequest;
 
 const KEY: [u8; 16] = *b"sixteen bytes...";
 

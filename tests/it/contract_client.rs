@@ -5,12 +5,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use proptest::prelude::*;
 use statestore_fuzz_bodies::machines::{ClientOp, ClientRig, client_events};
+use statestore_models::machines::{self, Args, script};
 use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request, SubmitError};
 use statestore_proto::limits::ClientLimits;
 use statestore_proto::message::Command;
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::{Incoming, ReasonCode, Transmit};
-use statestore_testkit::machines::{self, Args, script};
 use statestore_testkit::process::memory::{allocations, live_bytes};
 
 type Op = (ClientOp, Args);

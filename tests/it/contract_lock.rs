@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proptest::prelude::*;
+use statestore_models::alphabet;
+use statestore_models::machines;
 use statestore_proto::client::{Outcome, SubmitError, WatchEnd, WatchEvent};
 use statestore_proto::hlc::{Hlc, Version};
 use statestore_proto::lock::{
@@ -11,8 +13,6 @@ use statestore_proto::lock::{
 };
 use statestore_proto::message::{Command, Refusal, Reply, Response, ServiceError};
 use statestore_proto::time::Instant;
-use statestore_testkit::alphabet;
-use statestore_testkit::machines;
 use statestore_testkit::process::memory::{allocations, live_bytes};
 
 alphabet! {

@@ -2,13 +2,13 @@
 
 use proptest::prelude::*;
 use statestore_fuzz_bodies::machines::{StoreInput, StoreOp, StoreScript};
+use statestore_models::machines::request::{Sent, StoreRequest};
+use statestore_models::machines::script;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition, Expiry};
 use statestore_proto::store::{Counters, Durability, Record, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::Transmit;
-use statestore_testkit::machines::request::{Sent, StoreRequest};
-use statestore_testkit::machines::script;
 use statestore_testkit::process::memory::{allocations, live_bytes};
 
 fn scripts() -> impl Strategy<Value = Vec<u8>> {

@@ -7,6 +7,9 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use statestore_models::generators::{bytes, command, hlc};
+use statestore_models::reference::clock::{self, stamp};
+use statestore_models::reference::{Entry, Notified, ReferenceStore, Request};
 use statestore_proto::hlc::{FencingToken, Hlc};
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition, Notification, Reply};
@@ -14,9 +17,6 @@ use statestore_proto::rules::{
     Change, Decision, Exceeded, KeyState, Limit, Rejected, ReplyVersion, Stored, decide,
 };
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_testkit::generators::{bytes, command, hlc};
-use statestore_testkit::reference::clock::{self, stamp};
-use statestore_testkit::reference::{Entry, Notified, ReferenceStore, Request};
 
 use crate::support::same;
 use world::World;

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use bytes::Bytes;
 use statestore_fuzz_bodies::machines::{ClientOp, ClientRig};
+use statestore_models::machines::request::StoreRequest;
 use statestore_proto::client::{Client, ClientConfig, Request};
 use statestore_proto::hlc::FencingToken;
 use statestore_proto::machine::Input;
@@ -16,7 +17,6 @@ use statestore_proto::store::{Durability, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::{Incoming, Transmit};
 use statestore_sim::{ClientIndex, Clock, Faults, Message, TraceEvent, World};
-use statestore_testkit::machines::request::StoreRequest;
 
 const VALUE: &str = "hunter2-hunter2";
 

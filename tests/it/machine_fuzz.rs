@@ -9,7 +9,7 @@ use statestore_fuzz_bodies::machines::{
     world_seeds,
 };
 use statestore_fuzz_bodies::{BrokerOp, SessionOp, captures, mqtt_broker, mqtt_session};
-use statestore_testkit::machines::script;
+use statestore_models::machines::script;
 
 fn client_script() -> impl Strategy<Value = Vec<u8>> {
     script(1, |_: ClientOp| true, 80)

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use statestore_models::machines::redelivery;
 use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request, WatchEvent};
 use statestore_proto::message::{Command, Refusal, Reply, Response, ServiceError};
 use statestore_proto::time::Now;
@@ -12,14 +13,16 @@ use statestore_sim::runs::check::watches::Allowance;
 use statestore_sim::runs::listings::{self, ScanReport, ScanTwin};
 use statestore_sim::runs::locks::{self, LockTrouble, LockTwin};
 use statestore_sim::runs::{self, Check, Delivery, Effect, Mix, Report, Twin, What};
-use statestore_testkit::machines::redelivery;
+use statestore_testkit::Depth;
 
 /// Number of seeds per mix.
-const SEEDS: u64 = 150;
+fn seeds() -> u64 {
+    Depth::of_this_run().choose(75, 150, 150)
+}
 
 /// Runs as many seeds of a mix as a test run has time for.
 fn sound(mix: Mix) {
-    if let Err(report) = runs::run_all(mix.seeds(SEEDS), runs::STEPS) {
+    if let Err(report) = runs::run_all(mix.seeds(seeds()), runs::STEPS) {
         panic!("{report}");
     }
 }
@@ -50,10 +53,9 @@ fn store_that_loses_its_connection_passes_every_check() {
 }
 
 /// More seeds than the other mixes: crashes between partial writes have more ways to fail.
-/// `STATESTORE_DURABLE_SEEDS` changes their number.
 #[test]
 fn durable_store_that_crashes_passes_every_check() {
-    let seeds = Mix::Durable.seeds(number_from_env("STATESTORE_DURABLE_SEEDS", 2_000));
+    let seeds = Mix::Durable.seeds(Depth::of_this_run().choose(250, 2_000, 20_000));
     if let Err(report) = runs::run_all(seeds, runs::STEPS) {
         panic!("{report}");
     }
@@ -103,7 +105,7 @@ fn embedded_broker_passes_every_check() {
 #[test]
 fn honest_clients_get_replies_despite_hostile_clients() {
     let (mut evicted, mut submitted, mut responded) = (0, 0, 0);
-    for seed in Mix::Hostile.seeds(SEEDS / 2) {
+    for seed in Mix::Hostile.seeds(seeds() / 2) {
         let report = runs::run(seed, runs::STEPS);
         assert!(report.violations.is_empty(), "{report}");
         evicted += report.evicted;
@@ -113,7 +115,7 @@ fn honest_clients_get_replies_despite_hostile_clients() {
         responded += replied.count();
     }
     println!("{evicted} evicted, {responded} of {submitted} with a response");
-    assert!(evicted > SEEDS, "{evicted}");
+    assert!(evicted > seeds(), "{evicted}");
     assert!(responded * 10 > submitted * 8, "{responded} of {submitted}");
 }
 
@@ -130,7 +132,8 @@ fn number_from_env(name: &str, otherwise: u64) -> u64 {
 #[test]
 fn range_of_seeds() {
     let from = number_from_env("STATESTORE_SEEDS_FROM", 1_000_000);
-    let seeds = from..from + number_from_env("STATESTORE_SEEDS", 22);
+    let seeds = from..from
+        + number_from_env("STATESTORE_SEEDS", Depth::of_this_run().choose(22, 22, 20_000));
     if let Err(report) = runs::run_all(seeds.clone(), runs::STEPS) {
         panic!("{report}");
     }

@@ -21,11 +21,11 @@ mod transport;
 mod watches;
 mod writes;
 
+use statestore_models::machines::request::{Sent, StoreRequest};
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition, Expiry};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_testkit::machines::request::{Sent, StoreRequest};
 
 const EPOCH: u64 = 1_696_374_425_000;
 

@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use statestore_fuzz_bodies::{BrokerOp, mqtt_broker};
-use statestore_testkit::machines::script;
+use statestore_models::machines::script;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]

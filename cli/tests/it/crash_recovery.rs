@@ -1,7 +1,7 @@
 //! Kills a store with a data directory under load, many times. All acknowledged writes and no
 //! others must be present. Each write has one effect, versions grow, and fences hold.
 //!
-//! `STATESTORE_KILLS` sets the number of kills in each mode.
+//! `STATESTORE_TEST_DEPTH=long` doubles the number of kills in each mode.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +11,7 @@ use std::time::Duration;
 use statestore_client::{ClientLink, Options};
 use statestore_proto::hlc::{FencingToken, Version};
 use statestore_proto::message::{Refusal, ServiceError};
+use statestore_testkit::Depth;
 use statestore_tokio::{Backoff, Error, StateStore, VersionedValue};
 use tokio::runtime::{Builder, Runtime};
 
@@ -151,17 +152,10 @@ impl Drop for Directory {
     }
 }
 
-/// Returns the number of kills.
-fn kills() -> u32 {
-    #[expect(clippy::disallowed_methods, reason = "the caller sets the number of kills")]
-    let asked = std::env::var("STATESTORE_KILLS").ok();
-    asked.and_then(|kills| kills.parse().ok()).unwrap_or(KILLS)
-}
-
 fn acknowledged_writes_survive_kills_under_load(mode: Mode) {
     let directory = Directory::new();
     let Some(mut here) = directory.start(mode) else { return };
-    let kills = kills();
+    let kills = Depth::of_this_run().choose(KILLS, KILLS, 2 * KILLS);
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let _inside = runtime.enter();
     let mut rng = fastrand::Rng::with_seed(7);

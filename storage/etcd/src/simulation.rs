@@ -9,9 +9,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use fastrand::Rng;
+use statestore_models::machines::request::{Sent as StorePacket, StoreRequest};
 use statestore_proto::message::{Command, Condition, Expiry};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_testkit::machines::request::{Sent as StorePacket, StoreRequest};
 
 use self::check::{Kind, Op};
 use self::etcd::{Etcd, Txn};

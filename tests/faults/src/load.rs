@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use crate::recorder::Recorder;
 
-use statestore_testkit::history::{Action, Outcome, Remove, Reported, Set};
+use statestore_models::history::{Action, Outcome, Remove, Reported, Set};
 
 /// Number of clients that send requests.
 const REQUESTERS: usize = 6;

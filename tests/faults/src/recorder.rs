@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use statestore_client::Error;
-use statestore_proto::hlc::Hlc;
-use statestore_testkit::history::{
+use statestore_models::history::{
     Action, Clocks, History, Moment, Operation, Outcome, Reported, Watched, check,
 };
+use statestore_proto::hlc::Hlc;
 use tokio::time::Instant;
 
 /// Maximum number of requests of a run. At this limit the run ends early, to bound its memory.

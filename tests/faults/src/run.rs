@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use statestore_client::Options;
+use statestore_models::history::{History, Outcome, Reported};
 use statestore_proto::hlc::Hlc;
-use statestore_testkit::history::{History, Outcome, Reported};
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, Form};

@@ -18,7 +18,7 @@ use core::time::Duration;
 use statestore_proto::hlc::{HlcRef, HybridClock, NodeId, NodeIdRef};
 use statestore_proto::time::UnixTime;
 
-use statestore_testkit::reference::clock::{Clock, DRIFT_MAX, Drift, stamp};
+use statestore_models::reference::clock::{Clock, DRIFT_MAX, Drift, stamp};
 
 /// Oracle: a naive clock with 128-bit numbers predicts every value and every refusal. Issued values
 /// strictly grow, exceed received values, and stay within the drift limit. A refusal changes

@@ -18,8 +18,8 @@ use statestore_mqtt::packet::{
 use statestore_mqtt::property::Property;
 use statestore_mqtt::{Qos, Reason};
 
-use statestore_testkit::alphabet;
-use statestore_testkit::machines::{Args, Reader};
+use statestore_models::alphabet;
+use statestore_models::machines::{Args, Reader};
 
 use naive::{Sent, Subscribed};
 use run::{Run, Slot};

@@ -3,8 +3,8 @@
 mod peer;
 mod run;
 
-use statestore_testkit::alphabet;
-use statestore_testkit::machines::Reader;
+use statestore_models::alphabet;
+use statestore_models::machines::Reader;
 
 use run::Run;
 

@@ -1,11 +1,11 @@
 //! Order of checks: of two faults in one request, the reply names the one that is checked first.
 
+use statestore_models::reference::{ReferenceStore, Request};
 use statestore_proto::hlc::{FencingToken, HlcRef};
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Dialect, Refusal, Reply, ServiceError};
 use statestore_proto::rules::{Exceeded, KeyState, Limit, RequestTimestamps, Stored, decide};
 use statestore_proto::time::UnixTime;
-use statestore_testkit::reference::{ReferenceStore, Request};
 
 const NOW: u64 = 1_696_374_425_000;
 const FENCE: &str = "1000:0:StateStore";

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use statestore_models::generators::{ClockOp, clock_ops};
+use statestore_models::reference::clock::{Clock, DRIFT_MAX, stamp};
 use statestore_proto::hlc::{ClockDriftError, Hlc, HybridClock, NodeId};
 use statestore_proto::limits::COUNTER_MAX;
 use statestore_proto::time::UnixTime;
-use statestore_testkit::generators::{ClockOp, clock_ops};
-use statestore_testkit::reference::clock::{Clock, DRIFT_MAX, stamp};
 
 fn clock(node: &str) -> HybridClock {
     HybridClock::new(NodeId::new(node).unwrap())

@@ -1,11 +1,11 @@
 //! Every encoding of a message decodes to that message, and no shorter or longer payload does.
 
 use proptest::prelude::*;
+use statestore_models::generators::{bytes, command, dialect, notification, padded_hlc, reply};
 use statestore_proto::hlc::{Hlc, HlcRef};
 use statestore_proto::message::{
     Command, Notification, PageEncoder, Reply, RequestKind, Response, ServiceError, WordCase,
 };
-use statestore_testkit::generators::{bytes, command, dialect, notification, padded_hlc, reply};
 
 use crate::support::{Writers, check_edges, open_error};
 

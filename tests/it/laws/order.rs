@@ -5,9 +5,9 @@ use std::cmp::Ordering;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use proptest::prelude::*;
+use statestore_models::generators::hlc;
+use statestore_models::reference::clock::stamp;
 use statestore_proto::hlc::{FencingToken, Hlc, Timestamp, Version};
-use statestore_testkit::generators::hlc;
-use statestore_testkit::reference::clock::stamp;
 
 fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();

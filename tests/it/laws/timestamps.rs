@@ -1,13 +1,13 @@
 //! The timestamps of a request: which are checked, their order, and the exact limit of a minute.
 
 use proptest::prelude::*;
+use statestore_models::generators::{kind, node_id};
+use statestore_models::reference::clock::stamp;
+use statestore_models::reference::timestamps;
 use statestore_proto::hlc::{Hlc, HlcRef, HybridClock, NodeIdRef};
 use statestore_proto::message::{Refusal, RequestKind};
 use statestore_proto::rules::{ParsedTimestamps, RequestTimestamps};
 use statestore_proto::time::UnixTime;
-use statestore_testkit::generators::{kind, node_id};
-use statestore_testkit::reference::clock::stamp;
-use statestore_testkit::reference::timestamps;
 
 const NOW: u64 = 1_696_374_425_000;
 

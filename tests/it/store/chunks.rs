@@ -1,10 +1,10 @@
 //! Chunks of larger messages: one error for each message, and no effect.
 
 use statestore_capture::{CapturedStore, Next, Replay, next_frame};
+use statestore_models::machines::request::{Sent, StoreRequest};
 use statestore_proto::message::{Command, Refusal, property};
 use statestore_proto::store::{DropReason, RequestOutcome, StoreConfig};
 use statestore_proto::time::Now;
-use statestore_testkit::machines::request::{Sent, StoreRequest};
 
 use super::{OK, Rig, error, get, set};
 

@@ -2,11 +2,11 @@
 
 use core::time::Duration;
 
+use statestore_models::machines::request::Sent;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{Durability, Principal, StoreConfig};
 use statestore_proto::transport::{ReasonCode, Transmit};
-use statestore_testkit::machines::request::Sent;
 
 use super::{OK, Rig, del, error, get, set, set_if, stop, vdel, watch};
 

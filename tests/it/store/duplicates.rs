@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use statestore_models::machines::request::{Sent, StoreRequest};
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::Condition;
 use statestore_proto::store::{Durability, Record, StoreConfig};
 use statestore_proto::time::Instant;
 use statestore_proto::transport::{ReasonCode, Transmit};
-use statestore_testkit::machines::request::{Sent, StoreRequest};
 
 use super::{OK, Rig, del, error, get, set, set_if, stop, version, watch};
 

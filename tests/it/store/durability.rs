@@ -3,12 +3,12 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
+use statestore_models::machines::request::Sent;
 use statestore_proto::hlc::Version;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition, Scan};
 use statestore_proto::store::{BatchId, Durability, Record, Store, StoreConfig, encode_records};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_testkit::machines::request::Sent;
 
 use super::{EPOCH, OK, Rig, del, get, set, set_if, version, watch};
 

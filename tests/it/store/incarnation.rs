@@ -1,10 +1,10 @@
 //! A store with an incarnation, a random id of one run, reports it only to requests that ask for
 //! it.
 
+use statestore_models::machines::request::StoreRequest;
 use statestore_proto::message::Condition;
 use statestore_proto::store::StoreConfig;
 use statestore_proto::transport::Transmit;
-use statestore_testkit::machines::request::StoreRequest;
 
 use super::{Rig, get, set, set_if, watch};
 

@@ -1,10 +1,10 @@
 //! Exact limits in bytes, and what a store reports about itself.
 
+use statestore_models::machines::request::{Sent, StoreRequest};
 use statestore_proto::hlc::NodeId;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{Durability, StorageSpace, StoreConfig};
-use statestore_testkit::machines::request::{Sent, StoreRequest};
 use statestore_testkit::process::memory::live_bytes;
 
 use super::{EPOCH, OK, Rig, del, error, get, set, set_if, vdel, watch};

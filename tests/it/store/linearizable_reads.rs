@@ -1,8 +1,8 @@
 //! With `linearizable_reads`, a read waits for a batch handed out after its request.
 
+use statestore_models::machines::request::Sent;
 use statestore_proto::message::Scan;
 use statestore_proto::store::{Durability, StoreConfig};
-use statestore_testkit::machines::request::Sent;
 
 use super::durability::leaves;
 use super::{Rig, get, set, watch};

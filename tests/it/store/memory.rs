@@ -1,12 +1,12 @@
 //! Memory of a store is bounded in bytes.
 
+use statestore_models::machines::request::Sent;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::machine::Machine;
 use statestore_proto::message::Condition;
 use statestore_proto::store::{Durability, Store, StoreConfig};
 use statestore_proto::time::Instant;
 use statestore_proto::transport::{ReasonCode, Transmit};
-use statestore_testkit::machines::request::Sent;
 use statestore_testkit::process::memory::live_bytes;
 
 use super::{OK, Rig, error, get, set, set_if, stop, watch};

@@ -2,12 +2,12 @@
 
 use std::num::NonZeroU16;
 
+use statestore_models::machines::request::StoreRequest;
 use statestore_mqtt::packet::{Packet, Publish};
 use statestore_mqtt::property::Property;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Page, Scan};
 use statestore_proto::transport::{self, Transmit};
-use statestore_testkit::machines::request::StoreRequest;
 
 use super::{Rig, get, set};
 

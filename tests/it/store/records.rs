@@ -4,6 +4,7 @@ use std::hash::{DefaultHasher, Hasher};
 
 use bytes::Bytes;
 use proptest::prelude::*;
+use statestore_models::generators::{bytes, dialect, expiry, hlc, key, number};
 use statestore_proto::hlc::{FencingToken, Version};
 use statestore_proto::message::{Dialect, Expiry};
 use statestore_proto::store::{
@@ -11,7 +12,6 @@ use statestore_proto::store::{
 };
 use statestore_proto::time::UnixTime;
 use statestore_proto::transport::Correlation;
-use statestore_testkit::generators::{bytes, dialect, expiry, hlc, key, number};
 
 /// Request numbers. A greater one is not written by any store.
 fn order() -> impl Strategy<Value = u64> {

@@ -1,13 +1,13 @@
 //! The detail of a refusal, as returned to the caller and, if configured, to the requester.
-//! Every test that submits a request through `statestore_testkit::machines::request` checks that
+//! Every test that submits a request through `statestore_models::machines::request` checks that
 //! refusals, and only refusals, have a detail.
 
 use bytes::Bytes;
+use statestore_models::machines::request::StoreRequest;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::property;
 use statestore_proto::store::{Access, RequestOutcome, StoreConfig};
 use statestore_proto::transport::{Qos, Transmit};
-use statestore_testkit::machines::request::StoreRequest;
 
 use super::{EPOCH, Rig, get, set, watch};
 

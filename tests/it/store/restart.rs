@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use statestore_models::machines::request::{Sent, StoreRequest};
 use statestore_proto::limits::VERSION_RESERVATION;
 use statestore_proto::message::{Command, Condition, Dialect};
 use statestore_proto::store::{Durability, Record, SnapshotPosition, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_testkit::machines::request::{Sent, StoreRequest};
 
 use super::durability::{all_records, contents, durable, leaves, records, started};
 use super::{EPOCH, OK, Rig, del, set, set_if, stop, watch};

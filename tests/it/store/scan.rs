@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use statestore_models::machines::request::StoreRequest;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Condition, Page, RequestKind, Scan, property};
 use statestore_proto::store::{Access, StoreConfig};
 use statestore_proto::transport::Transmit;
-use statestore_testkit::machines::request::StoreRequest;
 use statestore_testkit::process::memory::live_bytes;
 
 use super::{Rig, del, set, set_if};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use statestore_models::machines::request::{Sent, StoreRequest};
 use statestore_proto::limits::{EVICTED_REGISTRATIONS_KNOWN, StoreLimits};
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{Durability, Principal, Record, Store, StoreConfig};
 use statestore_proto::transport::{PublishToken, ReasonCode, Transmit};
-use statestore_testkit::machines::request::{Sent, StoreRequest};
 use statestore_testkit::process::memory::live_bytes;
 
 use super::durability::all_records;

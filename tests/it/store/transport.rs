@@ -1,13 +1,13 @@
 //! Transport: form of a request, identity of the sender, and dialect of the reply.
 
 use bytes::Bytes;
+use statestore_models::machines::request::Sent;
 use statestore_proto::machine::Machine;
 use statestore_proto::message::{Command, Dialect, WordCase};
 use statestore_proto::store::{Access, DialectPolicy, StoreConfig};
 use statestore_proto::time::Instant;
 use statestore_proto::topic::{REQUEST, RESERVED};
 use statestore_proto::transport::{Incoming, Qos, ReasonCode, Transmit};
-use statestore_testkit::machines::request::Sent;
 
 use super::{OK, Rig, del, error, get, set, vdel, version, watch};
 

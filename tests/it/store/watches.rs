@@ -1,11 +1,11 @@
 //! Registrations and their notifications.
 
+use statestore_models::machines::request::Sent;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::Condition;
 use statestore_proto::time::Instant;
 use statestore_proto::topic::RESERVED;
 use statestore_proto::transport::{PublishToken, ReasonCode, Transmit};
-use statestore_testkit::machines::request::Sent;
 
 use super::{OK, Rig, del, error, get, set, set_if, stop, vdel, version, watch};
 

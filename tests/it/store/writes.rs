@@ -1,9 +1,9 @@
 //! Writes: conditions, versions, fences, expiry and quotas.
 
+use statestore_models::machines::request::{Sent, StoreRequest};
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Condition, Operand, Refusal};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_testkit::machines::request::{Sent, StoreRequest};
 
 use super::{EPOCH, OK, Rig, del, error, get, set, set_if, vdel, version, watch};
 

@@ -38,7 +38,8 @@ pub struct Faults {
     pub disconnects: u16,
 }
 
-pub use statestore_testkit::conformance::suite::Interceptor;
+/// Changes a message before the broker routes it.
+pub type Interceptor = Box<dyn FnMut(&mut Message) + Send>;
 
 /// Returns an additional delay of a message to its receiver. Later messages overtake it.
 pub type MessageDelay = Box<dyn FnMut(&Message) -> Duration + Send>;

@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use statestore_fuzz_bodies::{SessionOp, mqtt_session};
-use statestore_testkit::machines::script;
+use statestore_models::machines::script;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]

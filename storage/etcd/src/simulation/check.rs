@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use statestore_models::machines::request::StoreRequest;
 use statestore_proto::store::Record;
-use statestore_testkit::machines::request::StoreRequest;
 
 use super::etcd::Etcd;
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use fastrand::Rng;
+use statestore_models::machines::request::{Sent as StorePacket, StoreRequest};
 use statestore_proto::store::{BatchId, Durability, Record, Store, StoreConfig};
-use statestore_testkit::machines::request::{Sent as StorePacket, StoreRequest};
 
 use super::etcd::{Etcd, Txn};
 use super::{EXPIRY, LEASE, Twin, now};

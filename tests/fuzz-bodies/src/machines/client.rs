@@ -15,8 +15,8 @@ use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::{PublishToken, ReasonCode, SubscribeToken};
 
 use super::store::KEYS;
-use statestore_testkit::alphabet;
-use statestore_testkit::machines::{Args, Reader, Server, WatchLog};
+use statestore_models::alphabet;
+use statestore_models::machines::{Args, Reader, Server, WatchLog};
 
 alphabet! {
     /// An operation on a client.

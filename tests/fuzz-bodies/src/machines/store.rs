@@ -21,10 +21,10 @@ pub(crate) use disk::assert_same;
 use disk::{About, Disk};
 use requests::{damaged, request, spoil};
 
-use statestore_testkit::alphabet;
-use statestore_testkit::machines::Reader;
-use statestore_testkit::machines::request::StoreRequest;
-use statestore_testkit::reference::{Entry, Out, ReferenceStore, clock::stamp, counted, text};
+use statestore_models::alphabet;
+use statestore_models::machines::Reader;
+use statestore_models::machines::request::StoreRequest;
+use statestore_models::reference::{Entry, Out, ReferenceStore, clock::stamp, counted, text};
 
 alphabet! {
     /// An operation on a store.

@@ -15,10 +15,10 @@ use statestore_proto::transport::{PublishToken, Transmit};
 use statestore_sim::{ClientIndex, Clock, Faults, TraceEvent, World};
 
 use super::store::{CLIENTS, KEYS, assert_same, compare_contents};
-use statestore_testkit::alphabet;
-use statestore_testkit::machines::request::StoreRequest;
-use statestore_testkit::machines::{Args, Reader, WatchLog};
-use statestore_testkit::reference::{Counted, Out, ReferenceStore, counted};
+use statestore_models::alphabet;
+use statestore_models::machines::request::StoreRequest;
+use statestore_models::machines::{Args, Reader, WatchLog};
+use statestore_models::reference::{Counted, Out, ReferenceStore, counted};
 
 alphabet! {
     /// An operation on a world.
@@ -202,7 +202,10 @@ impl Run {
         for traced in self.world.take_trace() {
             match traced {
                 TraceEvent::Message(message) if *message.topic == *topic::REQUEST => {
-                    expected.extend(self.reference.ask(now, &StoreRequest::from_message(&message)));
+                    expected.extend(
+                        self.reference
+                            .ask(now, &StoreRequest::from_incoming(&message.as_incoming())),
+                    );
                 }
                 TraceEvent::Sent(Transmit::Subscribe { .. }) => self.is_again = true,
                 TraceEvent::Sent(transmit)

@@ -11,7 +11,7 @@ use statestore_mqtt::{Qos, Reason};
 use super::naive::{Expected, Sent};
 use super::run::{self, ConnectFields, ForHost, Run, Slot};
 use super::{FILTERS, HOST, NAMES, TOPICS, pick};
-use statestore_testkit::machines::Args;
+use statestore_models::machines::Args;
 
 /// Maximum number of calls until a finite process must have ended.
 const TURNS_MAX: usize = 10_000;

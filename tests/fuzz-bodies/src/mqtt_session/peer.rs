@@ -8,7 +8,7 @@ use statestore_mqtt::packet::{Ack, Acks, ConnAck, Header, Packet, Publish};
 use statestore_mqtt::property::Property;
 use statestore_mqtt::{Kind, Qos, Reason};
 
-use statestore_testkit::machines::Args;
+use statestore_models::machines::Args;
 
 /// The Receive Maximum that the session grants.
 pub(super) const RECEIVE_MAXIMUM: usize = 3;

@@ -11,7 +11,7 @@ use statestore_mqtt::{Qos, Reason};
 
 use super::SessionOp;
 use super::peer::{Peer, RECEIVE_MAXIMUM};
-use statestore_testkit::machines::Args;
+use statestore_models::machines::Args;
 
 /// Upper limit of the memory of a session with these limits.
 const USAGE_MAX: usize = 20_000;

@@ -7,7 +7,7 @@ use statestore_proto::message::Command;
 
 use super::wire::RequestName;
 
-pub use statestore_testkit::history::Moment;
+pub use statestore_models::history::Moment;
 
 /// One request of an application, from its invocation to its completion.
 #[derive(Clone, Debug)]

@@ -4,20 +4,20 @@
 //! after every step.
 
 use bytes::Bytes;
+use statestore_models::machines::request::StoreRequest;
+use statestore_models::reference::clock::stamp;
+use statestore_models::reference::{self, Entry, ReferenceStore, Stamp};
 use statestore_proto::hlc::{Hlc, NodeId};
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, RequestKind};
 use statestore_proto::store::{Record, Store};
 use statestore_proto::time::{Now, UnixTime};
-use statestore_testkit::machines::request::StoreRequest;
-use statestore_testkit::reference::clock::stamp;
-use statestore_testkit::reference::{self, Entry, ReferenceStore, Stamp};
 
 use super::wire::{Answer, RequestName, name_of, name_of_data};
 use crate::Message;
 
-pub use statestore_testkit::history::Restart;
-pub use statestore_testkit::reference::Effect;
+pub use statestore_models::history::Restart;
+pub use statestore_models::reference::Effect;
 
 /// One applied change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,7 +110,8 @@ impl Truth {
         if matches!(kind, RequestKind::Watch | RequestKind::Unwatch) {
             return None;
         }
-        let handled = self.reference.handle(now, &StoreRequest::from_message(message));
+        let handled =
+            self.reference.handle(now, &StoreRequest::from_incoming(&message.as_incoming()));
         self.record(now);
         let response = handled.response?;
         let version = response.version.as_ref().map(hlc);

@@ -9,10 +9,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use statestore_mqtt::session::{Error, Event, Options, Will};
 
-pub use crate::machines::request::response_topic;
 use crate::process::HANGS;
 use crate::wire::client::{Client, REFUSED};
 use crate::wire::packets::{ConnAck, Publish, PublishProperties, Qos, Reason};
+pub use statestore_models::machines::request::response_topic;
 
 /// Topic of requests.
 pub const REQUEST: &str = "statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke";

@@ -5,7 +5,7 @@ use statestore_proto::message::{Request, RequestKind, WordCase};
 use statestore_proto::transport::{Correlation, Publish, Transmit};
 
 use super::{ClientRig, ID, Sent};
-use statestore_testkit::machines::request::response_topic;
+use statestore_models::machines::request::response_topic;
 
 impl ClientRig {
     pub(super) fn poll_event(&mut self) -> bool {

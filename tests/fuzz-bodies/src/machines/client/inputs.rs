@@ -7,8 +7,8 @@ use statestore_proto::transport::Incoming;
 
 use super::super::store::{KEYS, PAYLOADS};
 use super::{ClientRig, ID, pick};
-use statestore_testkit::machines::Args;
-use statestore_testkit::machines::request::response_topic;
+use statestore_models::machines::Args;
+use statestore_models::machines::request::response_topic;
 
 const REPLIES: &[&[u8]] = &[
     b"+OK\r\n",

@@ -7,8 +7,8 @@ use statestore_proto::message::{Command, WordCase};
 use statestore_proto::store::{Batch, Durability, Record, Store};
 use statestore_proto::transport::{PublishToken, Qos, Transmit};
 
-use statestore_testkit::machines::request::{Sent, StoreRequest};
-use statestore_testkit::reference::Out;
+use statestore_models::machines::request::{Sent, StoreRequest};
+use statestore_models::reference::Out;
 
 /// The stored state that a reply reveals.
 #[derive(Clone, Debug)]

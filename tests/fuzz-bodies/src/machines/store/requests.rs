@@ -7,8 +7,8 @@ use statestore_proto::topic::{REQUEST, RESERVED};
 use statestore_proto::transport::Qos;
 
 use super::{CLIENTS, KEYS, PAYLOADS, SECRET, StoreOp};
-use statestore_testkit::machines::Args;
-use statestore_testkit::machines::request::StoreRequest;
+use statestore_models::machines::Args;
+use statestore_models::machines::request::StoreRequest;
 
 /// Patterns of keys, one invalid and one not UTF-8.
 const PATTERNS: [&[u8]; 7] = [b"*", b"?", b"*o*", b"[a-b]", b"[", b"secret", b"\xff*"];

@@ -1,13 +1,13 @@
-//! Proves that each key is linearizable; see [`statestore_testkit::history::linear`].
+//! Proves that each key is linearizable; see [`statestore_models::history::linear`].
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use statestore_models::history::linear::{self, Clocks, Logged};
+use statestore_models::history::{Action, Operation, Outcome as Found, Remove, Set};
 use statestore_proto::client::Outcome;
 use statestore_proto::hlc::{FencingToken, Hlc, Version};
 use statestore_proto::message::{Command, Refusal, Reply, Response, ServiceError};
-use statestore_testkit::history::linear::{self, Clocks, Logged};
-use statestore_testkit::history::{Action, Operation, Outcome as Found, Remove, Set};
 
 use crate::runs::{Change, Effect, History, Op, Restart};
 

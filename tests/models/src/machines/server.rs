@@ -6,22 +6,64 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use statestore_loopback::Message;
 use statestore_proto::client::Client;
 use statestore_proto::message::Command;
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::Now;
-use statestore_proto::transport::{ReasonCode, SubscribeToken, Transmit};
+use statestore_proto::transport::{
+    Correlation, Incoming, Publish, ReasonCode, SubscribeToken, Transmit,
+};
 
 use crate::machines::request::StoreRequest;
 
 /// A packet in transit to a client.
 #[derive(Debug)]
-pub(crate) enum Down {
+enum Down {
     /// A SUBACK.
     Subscribed(SubscribeToken),
     /// A PUBLISH.
     Message(Box<Message>),
+}
+
+/// A PUBLISH with its sender, and its user properties as text.
+struct Message {
+    sender: Arc<str>,
+    publish: Publish,
+    user_properties: Vec<(&'static str, String)>,
+}
+
+impl Message {
+    fn new(sender: &str, publish: Publish) -> Self {
+        let properties = publish.user_properties();
+        let user_properties = properties.map(|(name, value)| (name, value.to_string())).collect();
+        Self { sender: sender.into(), publish, user_properties }
+    }
+
+    fn as_incoming(&self) -> Incoming<'_> {
+        let Publish { topic, payload, .. } = &self.publish;
+        let mut incoming = Incoming::new(topic, payload);
+        incoming.response_topic = self.publish.response_topic.as_deref();
+        incoming.correlation_data =
+            self.publish.correlation_data.as_ref().map(Correlation::as_bytes);
+        incoming.message_expiry = self.publish.message_expiry;
+        incoming.verified_sender = Some(&self.sender);
+        for (name, value) in &self.user_properties {
+            incoming.user_property(name, value);
+        }
+        incoming
+    }
+}
+
+/// Omits the payload, which may contain a value.
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("sender", &self.sender)
+            .field("topic", &self.publish.topic)
+            .field("payload", &format_args!("<{} bytes>", self.publish.payload.len()))
+            .field("user_properties", &self.user_properties)
+            .finish_non_exhaustive()
+    }
 }
 
 /// One client's connection.
@@ -143,17 +185,18 @@ impl Server {
                 self.links[link].down.push_back(Down::Subscribed(token));
             }
             Transmit::Publish(publish) => {
-                let message = Message::new(self.links[link].id.as_str().into(), publish.clone());
-                let watches = publish.payload.windows(9).any(|part| part == b"KEYNOTIFY");
+                let message = Message::new(&self.links[link].id, publish);
+                let watches = message.publish.payload.windows(9).any(|part| part == b"KEYNOTIFY");
                 if self.forgets_registrations && self.connections > 1 && watches {
                     let mut reply = message;
-                    reply.topic = reply.response_topic.take().unwrap_or_else(|| "".into());
-                    reply.payload = b"+OK\r\n".as_slice().into();
+                    let to = reply.publish.response_topic.take();
+                    reply.publish.topic = to.unwrap_or_else(|| "".into());
+                    reply.publish.payload = b"+OK\r\n".as_slice().into();
                     reply.user_properties.clear();
                     self.links[link].down.push_back(Down::Message(Box::new(reply)));
                     return true;
                 }
-                self.submit(now, &StoreRequest::from_message(&message));
+                self.submit(now, &StoreRequest::from_incoming(&message.as_incoming()));
             }
             _ => {}
         }
@@ -217,10 +260,8 @@ impl Server {
             };
             for link in self.links.iter_mut().filter(is_for) {
                 reached = true;
-                link.down.push_back(Down::Message(Box::new(Message::new(
-                    "store".into(),
-                    publish.clone(),
-                ))));
+                let message = Message::new("store", publish.clone());
+                link.down.push_back(Down::Message(Box::new(message)));
             }
             if let Some(token) = publish.token.filter(|_| !reached) {
                 self.store.handle_published(self.now, token, ReasonCode::NO_MATCHING_SUBSCRIBERS);

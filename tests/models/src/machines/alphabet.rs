@@ -2,7 +2,9 @@
 
 use std::marker::PhantomData;
 
+#[cfg(feature = "generators")]
 use proptest::prelude::{Just, Strategy, any, prop};
+#[cfg(feature = "generators")]
 use proptest::strategy::Union;
 
 /// Argument bytes of an operation.
@@ -73,6 +75,7 @@ impl<Op: Alphabet> Iterator for Reader<'_, Op> {
 ///
 /// # Panics
 /// If none is selected.
+#[cfg(feature = "generators")]
 pub fn ops<Op: Alphabet>(wanted: impl Fn(Op) -> bool) -> impl Strategy<Value = Op> {
     let wanted = Op::ALL.iter().filter(|(op, ..)| wanted(*op));
     Union::new_weighted(wanted.map(|(op, _, weight)| (*weight, Just(*op))).collect())
@@ -82,6 +85,7 @@ pub fn ops<Op: Alphabet>(wanted: impl Fn(Op) -> bool) -> impl Strategy<Value = O
 ///
 /// # Panics
 /// If none is selected.
+#[cfg(feature = "generators")]
 pub fn script<Op: Alphabet>(
     head: usize,
     wanted: impl Fn(Op) -> bool,

@@ -6,6 +6,8 @@ pub mod request;
 mod server;
 mod watch_log;
 
-pub use alphabet::{Alphabet, Args, Reader, ops, script};
+pub use alphabet::{Alphabet, Args, Reader};
+#[cfg(feature = "generators")]
+pub use alphabet::{ops, script};
 pub use server::Server;
 pub use watch_log::{WatchLog, WatchState};

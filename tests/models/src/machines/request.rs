@@ -2,7 +2,6 @@
 //! compared and printed.
 
 use bytes::Bytes;
-use statestore_loopback::Message;
 use statestore_proto::message::{Command, property};
 use statestore_proto::store::{Handled, RequestOutcome, Store};
 use statestore_proto::time::{Instant, Now};
@@ -82,20 +81,20 @@ impl StoreRequest {
         }
     }
 
-    /// A request from a message of the broker, with a verified sender.
+    /// A request from a message of a broker that verifies its senders, at QoS 1.
     #[must_use]
-    pub fn from_message(message: &Message) -> Self {
+    pub fn from_incoming(message: &Incoming<'_>) -> Self {
         let find = |name: &str| {
-            let mut all = message.user_properties.iter();
-            all.find(|(other, _)| *other == name).map(|(_, value)| value.clone())
+            let mut all = message.user_properties();
+            all.find(|(other, _)| *other == name).map(|(_, value)| value.to_owned())
         };
         Self {
-            verified: Some(message.sender.as_ref().into()),
+            verified: message.verified_sender.map(Into::into),
             owner: None,
-            topic: message.topic.as_ref().into(),
+            topic: message.topic.into(),
             payload: message.payload.clone(),
-            response_topic: message.response_topic.as_deref().map(Into::into),
-            correlation: message.correlation_data.as_ref().map(|data| data.as_bytes().to_vec()),
+            response_topic: message.response_topic.map(Into::into),
+            correlation: message.correlation_data.map(Into::into),
             qos: Qos::AtLeastOnce,
             timestamp: find(property::TIMESTAMP),
             token: find(property::FENCING_TOKEN),
