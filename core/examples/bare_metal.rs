@@ -1,4 +1,4 @@
-//! A client without an allocator: it uses fixed buffers and this crate without the feature `alloc`.
+//! A client without an allocator: it uses fixed buffers and this crate without features.
 //!
 //! Run `cargo run -p statestore-proto --no-default-features --example bare_metal [HOST:PORT]` with
 //! a store at that address.

@@ -57,11 +57,11 @@ fn is_unprintable(char: char) -> bool {
 }
 
 /// Owned bytes of which only the length is shown.
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 #[derive(Clone)]
 pub(crate) struct Hidden(pub(crate) bytes::Bytes);
 
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 impl fmt::Debug for Hidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&Value(&self.0), f)

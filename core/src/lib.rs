@@ -12,7 +12,7 @@
 //! Each layer is a public API and can be used without the layers above it.
 //!
 #![cfg_attr(
-    feature = "alloc",
+    feature = "machines",
     doc = "* Machines ([`client`], [`store`], [`lock`], [`machine`], [`transport`]): what to send when."
 )]
 //! * Codec ([`resp`], [`message`]): the messages, and their encoding as bytes.
@@ -20,7 +20,7 @@
 //!   patterns of keys, and which writes are allowed.
 //!
 //! The types that most programs need are re-exported at the root: [`Version`], [`FencingToken`],
-//! [`Now`], [`BufferTooSmall`] and, with the feature `alloc`, `Client`, `Store`, `Lock`, their
+//! [`Now`], [`BufferTooSmall`] and, with the feature `machines`, `Client`, `Store`, `Lock`, their
 //! configurations, `Request`, `Event`, `Outcome`, `Transmit` and `Incoming`.
 //!
 //! # A request and its reply
@@ -74,10 +74,10 @@
 //!    `watch`, `acquire` and `try_acquire` report that a queue is full. A store reports it before
 //!    the next message:
 #![cfg_attr(
-    feature = "alloc",
+    feature = "machines",
     doc = "   [`can_receive`](machine::Machine::can_receive) is then false."
 )]
-#![cfg_attr(not(feature = "alloc"), doc = "   `Machine::can_receive` is then false.")]
+#![cfg_attr(not(feature = "machines"), doc = "   `Machine::can_receive` is then false.")]
 //! 6. **Exactly once.** Every accepted `submit` or `acquire` yields exactly one completion, even if
 //!    the connection is lost.
 //! 7. **Local damage.** A malformed or hostile message affects at most the request that it names.
@@ -87,10 +87,13 @@
 //!
 //! # Features
 //!
-//! * `alloc` (default): the machines, owned messages (`Vec<u8>`, `Bytes`), and node ids longer than
+//! * `machines` (default): the machines, and messages in `Bytes`. It enables `alloc`, and four of the
+//!   dependencies: `bytes`, `foldhash`, `hashbrown` and `siphasher`.
+//! * `alloc`: owned messages (`Vec<u8>`), and node ids longer than
 //!   [`NodeId::INLINE_MAX`](hlc::NodeId::INLINE_MAX) bytes. Without it, the crate neither allocates
-//!   nor links `alloc`. The feature only adds items; it does not change the result of calls that
-//!   succeed without it.
+//!   nor links `alloc`.
+//!
+//! The features only add items; they do not change the result of calls that succeed without them.
 //!
 //! # Guarantees
 //!
@@ -106,52 +109,52 @@
 #[cfg(feature = "alloc")]
 extern crate alloc;
 
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 pub mod backoff;
 mod buffer;
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 pub mod client;
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 mod deadlines;
 mod debug;
 pub mod glob;
 pub mod hlc;
 mod inline;
 pub mod limits;
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 pub mod lock;
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 pub mod machine;
 pub mod message;
 pub mod resp;
 pub mod rules;
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 mod slab;
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 pub mod statistics;
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 pub mod store;
 pub mod time;
 pub mod topic;
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 pub mod transport;
 
 // The types that most programs need; the modules hold the rest.
 pub use buffer::BufferTooSmall;
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 #[doc(inline)]
 pub use client::{Client, ClientConfig, Event, Outcome, Request};
 #[doc(inline)]
 pub use hlc::{FencingToken, Version};
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 #[doc(inline)]
 pub use lock::{Lock, LockConfig};
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 #[doc(inline)]
 pub use store::{Store, StoreConfig};
 #[doc(inline)]
 pub use time::Now;
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 #[doc(inline)]
 pub use transport::{Incoming, Transmit};
 

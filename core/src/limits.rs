@@ -192,7 +192,7 @@ impl Default for StoreLimits {
 
 impl StoreLimits {
     /// The share of one verified client in a limit.
-    #[cfg(feature = "alloc")]
+    #[cfg(feature = "machines")]
     pub(crate) const fn share_of(&self, limit: usize) -> usize {
         let percent = if self.client_percent > 100 { 100 } else { self.client_percent as usize };
         // In two parts, since `limit * 100` could overflow.
@@ -201,7 +201,7 @@ impl StoreLimits {
 
     /// Packets that one request can cause: its response, its acknowledgement, a disconnect order,
     /// and two notifications for each registration if the value that it replaces had expired.
-    #[cfg(feature = "alloc")]
+    #[cfg(feature = "machines")]
     pub(crate) const fn burst(&self) -> usize {
         self.registrations_per_key_max.saturating_mul(2).saturating_add(3)
     }
@@ -228,5 +228,5 @@ impl Default for ClientLimits {
 
 /// Events of a lock that wait to be polled. At this number the lock accepts no further attempt.
 /// Each attempt adds four events at most; an application that polls has one or two waiting.
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 pub(crate) const LOCK_EVENTS_MAX: usize = 16;

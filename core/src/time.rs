@@ -151,7 +151,7 @@ pub(crate) fn whole_millis(duration: Duration) -> u64 {
 }
 
 /// `duration` rounded up to whole milliseconds.
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 pub(crate) fn round_up(duration: Duration) -> Duration {
     Duration::from_millis(whole_millis(duration))
 }

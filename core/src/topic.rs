@@ -366,7 +366,7 @@ fn write_notification_tail(to: &mut impl fmt::Write, key: &[u8]) -> fmt::Result 
 }
 
 /// The first part of a notification topic.
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 pub(crate) fn notification_head(client_id: &str) -> alloc::string::String {
     let len = RESERVED.len() + 1 + 2 * client_id.len();
     let mut head = alloc::string::String::with_capacity(len);
@@ -376,7 +376,7 @@ pub(crate) fn notification_head(client_id: &str) -> alloc::string::String {
 }
 
 /// The second part of a notification topic.
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 pub(crate) fn notification_tail(key: &[u8]) -> alloc::string::String {
     let mut tail = alloc::string::String::with_capacity(NOTIFY.len() + 2 * key.len());
     // Writing to a string cannot fail.

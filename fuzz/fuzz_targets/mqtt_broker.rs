@@ -1,4 +1,3 @@
-//! The broker as a machine, against a naive one.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| statestore_fuzz_bodies::mqtt_broker(data));

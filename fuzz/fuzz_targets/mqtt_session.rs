@@ -1,4 +1,3 @@
-//! The client session as a machine, against a naive server.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| statestore_fuzz_bodies::mqtt_session(data));

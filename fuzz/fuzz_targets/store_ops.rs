@@ -1,4 +1,3 @@
-//! The store against its oracle.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| statestore_fuzz_bodies::store_ops(data));

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use statestore_fuzz_bodies::machines::{
-    ClientOp, Seed, StoreOp, WorldOp, client_events, client_seeds, store_ops, store_seeds, world,
-    world_seeds,
+    BrokerOp, ClientOp, Seed, SessionOp, StoreOp, WorldOp, captures, client_events, client_seeds,
+    mqtt_broker, mqtt_session, store_ops, store_seeds, world, world_seeds,
 };
-use statestore_fuzz_bodies::{BrokerOp, SessionOp, captures, mqtt_broker, mqtt_session};
 use statestore_models::machines::script;
 
 fn client_script() -> impl Strategy<Value = Vec<u8>> {

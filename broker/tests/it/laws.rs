@@ -3,7 +3,7 @@
 //! subscribers.
 
 use proptest::prelude::*;
-use statestore_fuzz_bodies::{BrokerOp, mqtt_broker};
+use statestore_fuzz_bodies::machines::{BrokerOp, mqtt_broker};
 use statestore_models::machines::script;
 
 proptest! {

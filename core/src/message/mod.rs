@@ -4,7 +4,7 @@
 //! `Vec<u8>` to own, arrays on bare metal. Decoding borrows; `map` converts to another container:
 //!
 //! ```
-//! # #[cfg(feature = "alloc")] {
+//! # #[cfg(feature = "machines")] {
 //! use bytes::Bytes;
 //! use statestore_proto::message::Command;
 //!
@@ -51,7 +51,7 @@
 //! The properties from `__ts` on are user properties. [`property::RequestProperties`] writes them,
 //! and the client machine uses it too.
 
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 mod chunk;
 mod command;
 mod decode;
@@ -66,7 +66,7 @@ mod request;
 mod response;
 mod scan;
 
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 pub(crate) use chunk::ChunkPosition;
 pub use command::{Command, Condition, Expiry, Operand};
 pub use decode::WordCase;
@@ -74,7 +74,7 @@ pub use error::{PeerError, PeerErrorKind, Refusal, ServiceError, UnknownText};
 pub use incarnation::Incarnation;
 pub use kind::RequestKind;
 pub use notification::Notification;
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 pub(crate) use page::listed_len;
 pub use page::{Page, PageEncoder, PageKeys};
 pub use reply::Reply;

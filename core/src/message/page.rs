@@ -103,7 +103,7 @@ impl fmt::Debug for PageKeys<'_> {
     }
 }
 
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 impl Page<bytes::Bytes> {
     /// The keys, in the order of the page. Each shares, and so retains, the memory of the page.
     pub fn shared_keys(&self) -> impl Iterator<Item = bytes::Bytes> {
@@ -137,7 +137,7 @@ pub struct PageEncoder<'a> {
 }
 
 /// Number of bytes that a key adds to a page.
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 pub(crate) fn listed_len(key: &[u8]) -> usize {
     crate::buffer::Length::of(|length| length.put_blob(key))
 }

@@ -104,7 +104,7 @@ impl<B: AsRef<[u8]>> Reply<B> {
 
     /// The payload. A value or an error takes one allocation of its exact length, other replies
     /// none.
-    #[cfg(feature = "alloc")]
+    #[cfg(feature = "machines")]
     #[must_use]
     #[inline]
     pub fn to_bytes(&self, dialect: Dialect) -> bytes::Bytes {

@@ -7,7 +7,7 @@ use crate::buffer::{BufferTooSmall, Sink};
 
 /// A request payload: a [`Command`] about one key, or a [`Scan`] of the keys that match a pattern.
 #[cfg_attr(
-    feature = "alloc",
+    feature = "machines",
     doc = "The client machine takes a [`client::Request`](crate::client::Request), a payload with options."
 )]
 ///

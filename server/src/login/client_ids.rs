@@ -65,11 +65,10 @@ impl<'a> ClientIds<'a> {
     /// accounts may log in, a client id that may be that of an account belongs to no other user,
     /// except to the user with exactly that name.
     #[must_use]
-    #[expect(single_use_lifetimes, reason = "an anonymous lifetime is not stable there")]
-    pub fn contains<'n>(
+    pub fn contains<'n, U: IntoIterator<Item = &'n str>>(
         &self,
         client_id: &str,
-        users: impl IntoIterator<Item = &'n str>,
+        users: U,
         has_service_accounts: bool,
     ) -> bool {
         let is_account = self.separator == '_';

@@ -36,6 +36,8 @@ const DEPTH_MAX: usize = 32;
 
 /// Oracle: `redis-protocol` decodes the same arrays and reply frames with the same content, except
 /// for the differences in the table above. Each of those must occur.
+///
+/// Input: the payload of a request, a reply or a notification.
 pub fn differential(data: &[u8]) {
     // The depth of an input is at most its number of markers. Markers inside of contents count too;
     // this only skips more inputs.

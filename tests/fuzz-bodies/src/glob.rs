@@ -28,8 +28,9 @@ pub fn match_in_pieces(pattern: &Pattern<'_>, key: &[u8], each: usize) -> (bool,
     }
 }
 
-/// Oracle: the crate `glob` accepts the same patterns and matches the same keys. The first line of
-/// the input is the pattern, and the rest is the key.
+/// Oracle: the crate `glob` accepts the same patterns and matches the same keys.
+///
+/// Input: a pattern, a newline and a key.
 pub fn glob(data: &[u8]) {
     let at = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
     let (pattern, key) = (&data[..at], data.get(at + 1..).unwrap_or_default());

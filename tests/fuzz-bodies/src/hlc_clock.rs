@@ -1,28 +1,28 @@
 //! The clock under any sequence of ticks, messages and jumps of the wall clock.
-//!
-//! An input is text with one operation per line. The first byte of a line selects the operation, so
-//! a committed input keeps its meaning when operations are added:
-//!
-//! | Line | Operation |
-//! |---|---|
-//! | `t` | tick |
-//! | `r1696374425000:5` | receive that wall and counter |
-//! | `=1696374425000` | set the wall clock |
-//! | `+5`, `-5` | move the wall clock by milliseconds |
-//! | `d500` | set the drift bound, in microseconds |
-//!
-//! Other lines are skipped. A missing number is zero, and numbers saturate at 64 bits.
 
 use core::time::Duration;
 
 use statestore_proto::hlc::{HlcRef, HybridClock, NodeId, NodeIdRef};
 use statestore_proto::time::UnixTime;
 
-use statestore_models::reference::clock::{Clock, DRIFT_MAX, Drift, stamp};
+use super::clock::{Clock, DRIFT_MAX, Drift, stamp};
 
 /// Oracle: a naive clock with 128-bit numbers predicts every value and every refusal. Issued values
 /// strictly grow, exceed received values, and stay within the drift limit. A refusal changes
 /// nothing.
+///
+/// Input: text with one operation per line. The first byte of a line selects the operation, so a
+/// committed input keeps its meaning when operations are added:
+///
+/// | Line | Operation |
+/// |---|---|
+/// | `t` | tick |
+/// | `r1696374425000:5` | receive that wall and counter |
+/// | `=1696374425000` | set the wall clock |
+/// | `+5`, `-5` | move the wall clock by milliseconds |
+/// | `d500` | set the drift bound, in microseconds |
+///
+/// Other lines are skipped. A missing number is zero, and numbers saturate at 64 bits.
 pub fn hlc_clock(data: &[u8]) {
     let mut run = Run {
         clock: HybridClock::new(NodeId::new("node").expect("a node id")),

@@ -7,8 +7,10 @@ use statestore_proto::hlc::{Hlc, HlcRef, NodeIdError, ParseHlcError, ParseHlcErr
 use super::{check_writer, naive};
 
 /// Oracle: a naive parser with 128-bit numbers accepts the same texts with the same parts, and
-/// reports the same first error. The bare form parses to the same value. Two values, one per line,
-/// compare like tuples of their parts.
+/// reports the same first error. The bare form parses to the same value. Two values compare like
+/// tuples of their parts.
+///
+/// Input: the text of one value, or of two values with a newline between them.
 pub fn hlc_text(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (first, second) = text.split_once('\n').unwrap_or((&text, &text));

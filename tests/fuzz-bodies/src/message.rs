@@ -13,6 +13,8 @@ const KEPT: usize = 4;
 /// Oracle: a naive parser accepts the same requests with the same meaning, and refuses the others
 /// with the same error, in both modes of case. Accepted requests can be encoded and decoded again,
 /// also in strict mode.
+///
+/// Input: the payload of a request.
 pub fn request(data: &[u8]) {
     check_array(data);
     let tolerant = Command::decode(data);
@@ -45,6 +47,8 @@ pub fn request(data: &[u8]) {
 
 /// Oracle: a naive parser accepts the same replies with the same meaning for every kind of request.
 /// Accepted replies can be encoded in either dialect and decoded again.
+///
+/// Input: the payload of a reply.
 pub fn reply(data: &[u8]) {
     let read = decode_frame(data);
     assert_eq!(read.ok(), naive::frame(data));
@@ -81,6 +85,8 @@ fn check_reply(reply: &Reply<&[u8]>, kind: RequestKind) {
 
 /// Oracle: a naive parser accepts the same notifications with the same meaning. Accepted
 /// notifications can be encoded in either dialect and decoded again.
+///
+/// Input: the payload of a notification.
 pub fn notification(data: &[u8]) {
     check_array(data);
     let read = Notification::decode(data);

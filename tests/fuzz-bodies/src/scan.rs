@@ -8,6 +8,8 @@ use super::{check_neighbours, check_writer, naive};
 
 /// Oracle: a naive parser accepts the same requests and the same pages with the same meaning.
 /// Accepted ones can be encoded and decoded again.
+///
+/// Input: the payload of a SCAN, or of the reply with a page of keys.
 pub fn scan(data: &[u8]) {
     for case in [WordCase::Any, WordCase::Upper] {
         let read = Request::decode_with(data, case).map_err(|error| {

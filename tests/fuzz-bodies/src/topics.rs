@@ -1,16 +1,4 @@
 //! Topics.
-//!
-//! The first byte of an input selects its form, so a committed input keeps its meaning when forms
-//! are added:
-//!
-//! | Input | Meaning |
-//! |---|---|
-//! | `t` topic | a topic as received |
-//! | `b` client id, newline, key | topics to build; the key may be any bytes |
-//! | `l` digits `:` digits | a client id and a key of these lengths, for short inputs that reach
-//! the limits |
-//!
-//! Anything else is a topic as received, first byte included.
 
 use statestore_proto::topic::{
     NotificationFilter, NotificationTopic, ParsedNotificationTopic, ResponseTopic, TopicError,
@@ -27,6 +15,17 @@ const ANSWER: &str = "/services/statestore/_any_/command/invoke/response";
 /// Oracle: naive rules over strings and path segments predict which topics can be built, parsed and
 /// allowed. A built topic can be parsed again and uses upper-case Base16. Building fails exactly if
 /// the formatted topic breaks a rule.
+///
+/// Input: its first byte selects its form, so a committed input keeps its meaning when forms are
+/// added:
+///
+/// | Input | Meaning |
+/// |---|---|
+/// | `t` topic | a topic as received |
+/// | `b` client id, newline, key | topics to build; the key may be any bytes |
+/// | `l` digits `:` digits | a client id and a key of these lengths, to reach the limits |
+///
+/// Anything else is a topic as received, first byte included.
 pub fn topics(data: &[u8]) {
     match data.split_first() {
         Some((b't', rest)) => check_received(&String::from_utf8_lossy(rest)),

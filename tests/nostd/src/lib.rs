@@ -84,7 +84,7 @@ fn exchange(now: UnixTime) -> Option<usize> {
     Some(sent)
 }
 
-#[cfg(feature = "alloc")]
+#[cfg(feature = "machines")]
 mod heap {
     use core::alloc::{GlobalAlloc, Layout};
 

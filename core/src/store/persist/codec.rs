@@ -96,11 +96,7 @@ pub enum RecordsError {
 /// assert_eq!(decode_records(&bytes), Ok(vec![record]));
 /// ```
 #[must_use]
-#[expect(
-    single_use_lifetimes,
-    reason = "an `impl Trait` of an argument cannot do without the name"
-)]
-pub fn encode_records<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<u8> {
+pub fn encode_records<'a, R: IntoIterator<Item = &'a Record>>(records: R) -> Vec<u8> {
     let mut writer =
         Writer { out: Vec::from([RECORDS_FORMAT]), texts: Texts::new(), version: None };
     records.into_iter().for_each(|record| writer.record(record));

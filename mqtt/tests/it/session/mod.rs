@@ -49,8 +49,7 @@ enum Sent {
     Other,
 }
 
-#[expect(single_use_lifetimes, reason = "an anonymous lifetime is not stable there")]
-fn text<'a>(properties: impl IntoIterator<Item = Property<'a>>) -> Vec<String> {
+fn text<'a, P: IntoIterator<Item = Property<'a>>>(properties: P) -> Vec<String> {
     properties.into_iter().map(|property| format!("{property:?}")).collect()
 }
 

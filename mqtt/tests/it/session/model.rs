@@ -3,7 +3,7 @@
 //! memory is bounded, each token ends once, and the division of the input makes no difference.
 
 use proptest::prelude::*;
-use statestore_fuzz_bodies::{SessionOp, mqtt_session};
+use statestore_fuzz_bodies::machines::{SessionOp, mqtt_session};
 use statestore_models::machines::script;
 
 proptest! {

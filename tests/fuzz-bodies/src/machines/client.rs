@@ -343,7 +343,11 @@ fn pick<T: Clone>(from: &[T], which: u8) -> Option<T> {
     from.len().checked_sub(1).map(|last| from[last - usize::from(which) % from.len()].clone())
 }
 
-/// Runs a client on arbitrary input in any order, with a store or with generated messages.
+/// Oracle: the client keeps the poll contract in any order of calls, with a store and with generated
+/// messages. Each request has one completion, and each watch reports the changes of its key.
+///
+/// Input: a byte of flags for the configuration, see [`ClientRig::new`], and operations
+/// ([`ClientOp`]).
 ///
 /// # Panics
 /// If it violates a documented guarantee.

@@ -266,7 +266,9 @@ fn allows(writes: bool, key: &[u8]) -> bool {
     if writes { key != b"readonly" } else { key != SECRET.as_bytes() }
 }
 
-/// Runs a store and the reference store on the same input; their output must be equal.
+/// Oracle: the reference store returns the same responses and notifications for the same input.
+///
+/// Input: a byte of flags for the configuration, and operations ([`StoreOp`]).
 ///
 /// # Panics
 /// If they differ.

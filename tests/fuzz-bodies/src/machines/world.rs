@@ -64,11 +64,13 @@ struct Run {
     is_again: bool,
 }
 
-/// Runs a world.
+/// Oracle: each request completes exactly once, the store and its reference are equal, and a watch
+/// holds the store's state at rest.
+///
+/// Input: a seed, three bytes with the faults of the network, and operations ([`WorldOp`]).
 ///
 /// # Panics
-/// If a request does not complete exactly once, the store and its reference differ, or a watch does
-/// not hold the store's state at rest.
+/// If one of these does not hold.
 pub fn world(data: &[u8]) {
     let ([seed, delay, loss, other], reader) = Reader::<WorldOp>::new::<4>(data);
     let faults = Faults {

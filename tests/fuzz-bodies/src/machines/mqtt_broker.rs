@@ -131,6 +131,9 @@ fn packet_id(id: u8) -> NonZeroU16 {
 /// once and in order, unless their session ended. Each packet to a client is legal at that time.
 /// Memory stays within its limits, and is freed at the end.
 ///
+/// Input: a byte of flags for the configuration, a byte that makes the clock begin that many seconds
+/// earlier, and operations ([`BrokerOp`]).
+///
 /// # Panics
 /// If the broker differs.
 pub fn mqtt_broker(data: &[u8]) {

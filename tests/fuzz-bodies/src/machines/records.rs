@@ -11,6 +11,8 @@ use statestore_proto::time::{Instant, Now, UnixTime};
 /// earlier version decodes to the same records as the current one. A snapshot of restored records
 /// restores the same state.
 ///
+/// Input: records in their binary form, without the checksum at their end.
+///
 /// # Panics
 /// If the forms or states differ.
 pub fn records(data: &[u8]) {

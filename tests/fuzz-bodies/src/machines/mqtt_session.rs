@@ -49,6 +49,9 @@ alphabet! {
 /// 2 are delivered once. Memory is bounded, and deadlines advance. The same bytes cause the same
 /// events and output, however they are divided.
 ///
+/// Input: a byte of flags for the configuration, a byte that makes the clock begin that many seconds
+/// earlier, and operations ([`SessionOp`]).
+///
 /// # Panics
 /// If the session differs.
 pub fn mqtt_session(data: &[u8]) {

@@ -27,11 +27,14 @@ use statestore_mqtt::packet::{Header, Packet, Publish, Subscribe};
 use statestore_mqtt::property::Property;
 use statestore_mqtt::{Kind, Malformed, Reason, Unwritable};
 
-use super::check_neighbours;
 use statestore_testkit::wire::mqtt_text::{show, show_sorted};
+
+use crate::check_neighbours;
 
 /// Oracle: `mqttbytes` decodes the same packets, except for the table above. Decoded packets can be
 /// encoded, and decode to the same fields.
+///
+/// Input: the bytes of a packet.
 pub fn mqtt_packet(data: &[u8]) {
     let ours = Packet::decode(data);
     check_header(data, &ours);

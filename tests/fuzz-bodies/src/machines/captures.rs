@@ -10,7 +10,7 @@ use statestore_proto::store::{BatchId, Record, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::{PublishToken, Transmit};
 
-use crate::machines::{StoreInput, StoreScript};
+use super::store::{StoreInput, StoreScript};
 
 /// Output of a store so far.
 #[derive(Default)]
@@ -138,6 +138,9 @@ fn play_whole(capture: &[u8]) -> Played {
 
 /// Oracle: a replayed capture shows no difference, with its values or redacted, whichever way it
 /// was redacted. A damaged capture is replayed as far as possible.
+///
+/// Input: that of [`store_ops`](super::store_ops). An odd length enables explanations and durable
+/// registrations.
 ///
 /// # Panics
 /// If the replay differs.

@@ -4,8 +4,8 @@ use statestore_policy::{Action, Policy, Principal};
 /// and rights are the same for every principal and object. A principal that no rule names is
 /// allowed nothing.
 ///
-/// The first line of the input contains the principal and the object, in the form `client id|user
-/// name|value of g|object`. The rest is the document.
+/// Input: the principal and the object in the form `client id|user name|value of g|object`, a
+/// newline and the document.
 pub fn policy(data: &[u8]) {
     let Ok(text) = core::str::from_utf8(data) else { return };
     let (asked, document) = text.split_once('\n').unwrap_or(("", text));
