@@ -126,7 +126,7 @@ prepare_openssl() {
 # without its features.
 features=statestore-client/encrypted-keys,statestore-client/json,statestore-client/websocket
 features+=,statestore-server/schema,statestore-server/websocket,statestore-server/service-accounts
-features+=,statestore-rumqttc/encrypted-keys,statestore-verify/tls
+features+=,statestore-rumqttc/encrypted-keys,statestore-verify/tls,statestore/top
 
 # Sets `workspace`: the arguments of cargo that select packages and features.
 # - With CHECK_MEMBERS=default, they select the default members.
