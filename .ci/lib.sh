@@ -178,6 +178,7 @@ test_programs() {
     have strace || skip "tests of power cuts and failing disks" "strace is not installed"
     have tshark || skip "tests of the Wireshark dissector" "tshark is not installed"
     have openssl || skip "tests of TLS" "openssl is not installed"
+    have python3 || skip "a test of JUnit reports" "python3 is not installed"
 }
 
 # Builds the commands with the features of the tests, so that nothing is compiled twice. Exports the

@@ -23,6 +23,7 @@ mod export;
 mod failure;
 mod import;
 mod job;
+mod junit;
 mod keys;
 mod kv;
 mod lock;
