@@ -133,6 +133,7 @@ prepare_openssl() {
 features=statestore-client/encrypted-keys,statestore-client/json,statestore-client/websocket
 features+=,statestore-server/schema,statestore-server/websocket,statestore-server/service-accounts
 features+=,statestore-rumqttc/encrypted-keys,statestore-verify/tls,statestore-benches/machines
+features+=,statestore/top
 
 # Sets `workspace`: the arguments of cargo that select packages and features.
 # - With CHECK_MEMBERS=default, they select the default members.
@@ -184,6 +185,7 @@ test_programs() {
     have strace || skip "tests of power cuts and failing disks" "strace is not installed"
     have tshark || skip "tests of the Wireshark dissector" "tshark is not installed"
     have openssl || skip "tests of TLS" "openssl is not installed"
+    have python3 || skip "a test of JUnit reports" "python3 is not installed"
 }
 
 # Returns whether cargo-nextest exists. A build of it would take longer than it saves.

@@ -12,7 +12,6 @@ mod help;
 mod replay;
 mod serve;
 mod status;
-#[cfg(feature = "top")]
 mod top;
 mod transfer;
 mod variables;
@@ -35,7 +34,6 @@ pub(crate) use etcd::EtcdConnection;
 pub(crate) use replay::Replay;
 pub(crate) use serve::{Origins, Serve};
 pub(crate) use status::Status;
-#[cfg(feature = "top")]
 pub(crate) use top::Top;
 pub(crate) use transfer::{Export, Import};
 pub(crate) use verify::{ReportFormat, Verify};
@@ -106,7 +104,6 @@ pub(crate) enum Verb {
     /// Print whether requests reach a store, and with --etcd which store leads
     Status(Status),
     /// Show keys, values and metrics of a store in a terminal interface
-    #[cfg(feature = "top")]
     Top(Top),
     /// Measure throughput and latency of a store
     Bench(Bench),

@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber, callsite};
-use tracing_subscriber::filter::FilterExt;
+use tracing_subscriber::filter::{FilterExt, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer, fmt as log_fmt};
+use tracing_subscriber::{Layer, Registry, fmt as log_fmt};
 
 use crate::escape::on_one_line;
 use crate::failure::Failure;
@@ -41,7 +41,8 @@ const PERIOD: Duration = Duration::from_secs(10);
 pub(crate) fn start(level: LevelFilter) -> Result<(), Failure> {
     let filter = filter(level, &text_from_env()?)?;
     // Debug and trace are not limited.
-    let is_limited = filter.max_level_hint().is_some_and(|level| level <= LevelFilter::INFO);
+    let is_limited = <Targets as Filter<Registry>>::max_level_hint(&filter)
+        .is_some_and(|level| level <= LevelFilter::INFO);
     let layer = log_fmt::layer()
         // Printing them would panic if standard error is closed.
         .log_internal_errors(false)
@@ -61,7 +62,8 @@ fn text_from_env() -> Result<String, Failure> {
     }
 }
 
-fn filter(level: LevelFilter, text: &str) -> Result<EnvFilter, Failure> {
+/// Parses directives that are separated by commas: `LEVEL` or `MODULE=LEVEL`.
+fn filter(level: LevelFilter, text: &str) -> Result<Targets, Failure> {
     // A directive without a module replaces `level`. One with a module is added to it, so the
     // warnings of all other modules stay enabled.
     let mut directives = level.to_string();
@@ -73,7 +75,7 @@ fn filter(level: LevelFilter, text: &str) -> Result<EnvFilter, Failure> {
         directives.push(',');
         directives.push_str(directive);
     }
-    EnvFilter::builder().parse(directives).map_err(|error| invalid_filter(&error))
+    directives.parse().map_err(|error| invalid_filter(&error))
 }
 
 fn invalid_filter(error: &dyn fmt::Display) -> Failure {

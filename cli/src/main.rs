@@ -23,6 +23,7 @@ mod export;
 mod failure;
 mod import;
 mod job;
+mod junit;
 mod keys;
 mod kv;
 mod lock;
@@ -94,7 +95,6 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
         // A service logs warnings by default.
         Verb::Serve(_) | Verb::Dev(_) => LevelFilter::WARN,
         // Log lines would overwrite the screen.
-        #[cfg(feature = "top")]
         Verb::Top(_) => LevelFilter::OFF,
         _ => LevelFilter::ERROR,
     })?;
@@ -122,6 +122,11 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Status(status) => status::run(status).await,
             #[cfg(feature = "top")]
             Verb::Top(top) => top::run(top).await,
+            #[cfg(not(feature = "top"))]
+            Verb::Top(_) => Err(Failure::bad_input(
+                "top: this command was built without it; install it with `cargo install \
+                 --features top`, or use `statestore keys`, `get` and `watch`",
+            )),
             Verb::Doctor(doctor) => doctor::run(doctor).await,
             Verb::Verify(verify) => verify::run(verify).await,
             Verb::Data { verb } => data::run(*verb).await,

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use serde_json::json;
 use statestore_verify::over_client::{Broker, Options};
 use statestore_verify::{
@@ -17,6 +16,7 @@ use crate::connection::{client_id, options};
 use crate::escape::printable;
 use crate::exit::Exit;
 use crate::failure::{Failure, check_settings};
+use crate::junit::{self, Outcome, Test};
 use crate::output::{notice, notice_lines, raw};
 use crate::progress::Progress;
 use crate::signals::{Received, Signals};
@@ -88,7 +88,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     let report = run.report();
     report_left_keys(&report, &name);
     printed?;
-    raw(summary(&report, &name, args.output)?.as_bytes())?;
+    raw(summary(&report, &name, args.output).as_bytes())?;
     Ok(match stopped_by {
         Some(stopped_by) => stopped_by.code(),
         None if has_lost_its_store => {
@@ -255,14 +255,14 @@ fn object(report: &CaseReport) -> serde_json::Value {
     })
 }
 
-fn summary(report: &Report, name: &str, form: ReportFormat) -> Result<String, Failure> {
+fn summary(report: &Report, name: &str, form: ReportFormat) -> String {
     let [pass, fail, differs, skipped] =
         [Verdict::Pass, Verdict::Fail, Verdict::Differs, Verdict::Skipped]
             .map(|verdict| report.count(verdict));
     let Report { cases, requests, median, longest, removed, left, .. } = report;
     let (median, longest, dialect) = (millis(*median), millis(*longest), report.dialect());
     let took: Duration = cases.iter().map(|case| case.elapsed).sum();
-    Ok(match form {
+    match form {
         ReportFormat::Text => format!(
             "\n{} rules: {pass} pass, {fail} fail, {differs} differ, {skipped} skipped\n\
              {requests} requests in {:.1} s; time to a response: median {median:.1} ms, maximum \
@@ -286,8 +286,8 @@ fn summary(report: &Report, name: &str, form: ReportFormat) -> Result<String, Fa
             });
             format!("{object}\n")
         }
-        ReportFormat::Junit => junit(report)?,
-    })
+        ReportFormat::Junit => junit(report),
+    }
 }
 
 /// Returns whether the run has moved the versions of the store ahead of the time of day.
@@ -296,41 +296,25 @@ fn moves_versions(report: &Report) -> bool {
     report.cases.iter().any(|case| case.case.name == MOVES_VERSIONS && is_run(case))
 }
 
-fn junit(report: &Report) -> Result<String, Failure> {
-    let mut document = quick_junit::Report::new("statestore verify");
-    let mut suite: Option<TestSuite> = None;
-    for case in &report.cases {
-        let (section, name) = case.case.name.split_once('/').unwrap_or(("", case.case.name));
-        if suite.as_ref().is_none_or(|suite| suite.name.as_str() != section) {
-            document.add_test_suites(suite.replace(TestSuite::new(section)));
+fn junit(report: &Report) -> String {
+    let tests: Vec<Test<'_>> = report.cases.iter().map(test).collect();
+    junit::document("statestore verify", &tests)
+}
+
+fn test(case: &CaseReport) -> Test<'_> {
+    let (suite, name) = case.case.name.split_once('/').unwrap_or(("", case.case.name));
+    let worst = case.findings.iter().find(|finding| finding.verdict == case.verdict);
+    let message = printable(worst.map_or("", |finding| finding.text.as_str()));
+    let outcome = match case.verdict {
+        Verdict::Pass => Outcome::Passed { output: String::new() },
+        Verdict::Differs => Outcome::Passed { output: lines(case) },
+        Verdict::Skipped => Outcome::Skipped { message },
+        Verdict::Fail => {
+            let kind = case.case.source.name();
+            Outcome::Failed { kind, message, description: lines(case) }
         }
-        let worst = case.findings.iter().find(|finding| finding.verdict == case.verdict);
-        let first = printable(worst.map_or("", |finding| finding.text.as_str()));
-        let status = match case.verdict {
-            Verdict::Pass | Verdict::Differs => TestCaseStatus::success(),
-            Verdict::Skipped => {
-                let mut skipped = TestCaseStatus::skipped();
-                skipped.set_message(first);
-                skipped
-            }
-            Verdict::Fail => {
-                let mut failure = TestCaseStatus::non_success(NonSuccessKind::Failure);
-                failure.set_message(first).set_type(case.case.source.name());
-                failure.set_description(lines(case));
-                failure
-            }
-        };
-        let mut test = TestCase::new(name, status);
-        test.set_classname(section).set_time(case.elapsed);
-        if case.verdict == Verdict::Differs {
-            test.set_system_out(lines(case));
-        }
-        if let Some(suite) = &mut suite {
-            suite.add_test_case(test);
-        }
-    }
-    document.add_test_suites(suite);
-    document.to_string().map_err(Failure::output)
+    };
+    Test { suite, name, elapsed: case.elapsed, outcome }
 }
 
 /// Rounds to a tenth.

@@ -3,6 +3,7 @@
 //!
 //! [`statestore_ratios::report`] documents the formats. Progress goes to standard error.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use statestore_ratios::bare::Failure;
@@ -22,11 +23,21 @@ fn main() -> Result<ExitCode, Failure> {
     };
     let mut out = std::io::stdout().lock();
     let mut report = Report::new(Effort::FULL, &mut out).format(format);
-    let run = |Suite { name, about, run }: &Suite| report.suite(name, about, run);
+    let profile = profile();
+    let run = |Suite { name, about, run }: &Suite| {
+        report.suite(name, &format!("{about}; profile {profile}"), run)
+    };
     let result = chosen.into_iter().try_for_each(run);
     // Results before a failure are a complete document too.
     report.finish()?;
     result.map(|()| ExitCode::SUCCESS)
+}
+
+/// Returns the profile of cargo that built this program: the name of its folder.
+fn profile() -> String {
+    let own = std::env::current_exe().unwrap_or_default();
+    let folder = own.parent().and_then(Path::file_name).unwrap_or_default();
+    folder.to_string_lossy().into_owned()
 }
 
 /// Returns the format and the suites. `None` if an argument is invalid, or no suite is named.

@@ -1,14 +1,9 @@
 //! Tokens of service accounts, with the claims of those that a cluster issues.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
-use jsonwebtoken::crypto::{CryptoProvider, JwkUtils, JwtSigner, JwtVerifier};
-use jsonwebtoken::errors::{Error, ErrorKind, Result as JwtResult};
-use jsonwebtoken::signature::{Error as SignatureError, Signer as Sign};
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, encode};
 use rcgen::KeyPair;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
@@ -76,7 +71,7 @@ impl Account {
 
 /// Signs tokens.
 pub(super) struct TokenSigner {
-    key: EncodingKey,
+    key: EcdsaKeyPair,
     key_id: String,
     lifetime: Duration,
     /// When the current tokens were issued, since 1970.
@@ -107,7 +102,9 @@ impl TokenSigner {
         };
         directory.create_subdirectory(TOKENS)?;
         let key_id = key_id(&key);
-        let key = EncodingKey::from_ec_der(key.serialized_der());
+        let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
+        let key = key.serialized_der();
+        let key = EcdsaKeyPair::from_pkcs8(algorithm, key, &SystemRandom::new()).map_err(failed)?;
         Ok(Self { key, key_id, lifetime, issued: Duration::ZERO })
     }
 
@@ -146,9 +143,12 @@ impl TokenSigner {
             "nbf": now,
             "sub": format!("system:serviceaccount:{namespace}:{name}"),
         });
-        let header = Header { kid: Some(self.key_id.clone()), ..Header::new(Algorithm::ES256) };
-        install_provider();
-        encode(&header, &claims, &self.key).map_err(failed)
+        // The compact serialization of RFC 7515.
+        let header = json!({ "alg": "ES256", "kid": self.key_id, "typ": "JWT" });
+        let [header, claims] = [header, claims].map(|part| BASE64.encode(part.to_string()));
+        let signed = format!("{header}.{claims}");
+        let signature = self.key.sign(&SystemRandom::new(), signed.as_bytes()).map_err(failed)?;
+        Ok(format!("{signed}.{}", BASE64.encode(signature)))
     }
 }
 
@@ -180,50 +180,6 @@ fn key_set(key: &KeyPair) -> Result<String, Failure> {
         "x": BASE64.encode(x), "y": BASE64.encode(y),
     });
     Ok(json!({ "keys": [key] }).to_string())
-}
-
-/// Signatures by ring, which the TLS library uses too.
-struct Es256(EcdsaKeyPair);
-
-impl Sign<Vec<u8>> for Es256 {
-    fn try_sign(&self, message: &[u8]) -> Result<Vec<u8>, SignatureError> {
-        let signature = self.0.sign(&SystemRandom::new(), message);
-        signature.map(|bytes| bytes.as_ref().to_vec()).map_err(|_| SignatureError::new())
-    }
-}
-
-impl JwtSigner for Es256 {
-    fn algorithm(&self) -> Algorithm {
-        Algorithm::ES256
-    }
-}
-
-fn signer(algorithm: &Algorithm, key: &EncodingKey) -> JwtResult<Box<dyn JwtSigner>> {
-    if *algorithm != Algorithm::ES256 {
-        return Err(Error::from(ErrorKind::InvalidAlgorithm));
-    }
-    let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
-    let key = EcdsaKeyPair::from_pkcs8(algorithm, key.inner(), &SystemRandom::new());
-    match key {
-        Ok(key) => Ok(Box::new(Es256(key))),
-        Err(_) => Err(Error::from(ErrorKind::InvalidEcdsaKey)),
-    }
-}
-
-/// The server verifies tokens, not this crate.
-fn verifier(_: &Algorithm, _: &DecodingKey) -> JwtResult<Box<dyn JwtVerifier>> {
-    Err(Error::from(ErrorKind::InvalidAlgorithm))
-}
-
-fn install_provider() {
-    static PROVIDER: OnceLock<CryptoProvider> = OnceLock::new();
-    let provider = PROVIDER.get_or_init(|| CryptoProvider {
-        signer_factory: signer,
-        verifier_factory: verifier,
-        jwk_utils: JwkUtils::new_unimplemented(),
-    });
-    // Fails if it is installed already.
-    let _ = provider.install_default();
 }
 
 #[cfg(test)]

@@ -126,3 +126,9 @@ fn refused_watch_exits_with_an_error() {
         ended.fails(2, &["the store refused", "\u{fffd}[2Jnot for you"]);
     }
 }
+
+#[cfg(not(feature = "top"))]
+#[test]
+fn build_without_top_names_its_feature() {
+    run(statestore().args(["top"])).fails(2, &["--features top", "`statestore keys`"]);
+}

@@ -38,7 +38,7 @@ mod pipes;
 mod policy_commands;
 mod policy_enforcement;
 mod process;
-#[cfg(all(feature = "etcd", feature = "top"))]
+#[cfg(feature = "etcd")]
 mod reference;
 mod second_store;
 mod seed;
@@ -46,7 +46,7 @@ mod serve_output;
 mod serve_settings;
 mod slow_watcher;
 mod systemd;
-#[cfg(feature = "top")]
+mod terminal;
 mod terminal_output;
 mod tls;
 #[cfg(feature = "top")]

@@ -104,7 +104,7 @@ fn page(help: impl Fn(&[&str]) -> String) -> String {
     page
 }
 
-#[cfg(all(feature = "etcd", feature = "top"))]
+#[cfg(feature = "etcd")]
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the author of a change requests the update")]
 fn commands_page_has_the_help_of_each_command() {

@@ -2,7 +2,7 @@
 
 use crate::embedded_broker::EmbeddedStore;
 use crate::process::{Running, run};
-use crate::top::Terminal;
+use crate::terminal::Terminal;
 
 fn at_terminal(server: &EmbeddedStore, arguments: &[&str]) -> (Option<i32>, String) {
     Terminal::start(&server.command("mqtt", arguments)).output()

@@ -1,12 +1,8 @@
 //! `top` on a terminal, with real stores.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::process::{Child, Command};
-use std::sync::mpsc::{Receiver, channel};
+use std::io::Write as _;
+use std::process::Command;
 
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
 use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::process::HANGS;
 use statestore_testkit::wire::raw::{Raw, RawRequest, unix_ms, words};
@@ -15,105 +11,60 @@ use tokio::time::Instant;
 use crate::deployment::test_name;
 use crate::embedded_broker::EmbeddedStore;
 use crate::process::{Running, run, statestore};
+use crate::terminal::{COLUMNS, ROWS, Terminal};
 
-const ROWS: u16 = 24;
-const COLUMNS: u16 = 100;
-
-/// A command on its own terminal.
-pub(crate) struct Terminal {
-    child: Child,
-    keys: File,
-    screen: vt100::Parser,
-    written: Receiver<Vec<u8>>,
+/// A command with a screen.
+struct Screen {
+    terminal: Terminal,
+    shown: vt100::Parser,
 }
 
-impl Terminal {
-    pub(crate) fn start(command: &Command) -> Self {
-        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        grantpt(&terminal).expect("a terminal");
-        unlockpt(&terminal).expect("a terminal");
-        let name = ptsname(&terminal, Vec::new()).expect("a name").into_string().expect("text");
-        let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&terminal, size).expect("a size");
-        let child_end = File::options().read(true).write(true).open(&name).expect("a terminal");
-        let keys = File::from(terminal);
-        // The terminal is its controlling terminal, as from a shell.
-        let mut wrapped = Command::new("setsid");
-        wrapped.arg("--ctty").arg(command.get_program()).args(command.get_args());
-        wrapped.stdin(child_end.try_clone().expect("a copy"));
-        wrapped.stdout(child_end.try_clone().expect("a copy")).stderr(child_end);
-        let child = wrapped.spawn().expect("setsid");
-        let (sender, written) = channel();
-        let mut shown = keys.try_clone().expect("a copy");
-        std::thread::spawn(move || {
-            let mut space = [0; 4_096];
-            while let Ok(count @ 1..) = shown.read(&mut space) {
-                if sender.send(space[..count].to_vec()).is_err() {
-                    return;
-                }
-            }
-        });
-        Self { child, keys, screen: vt100::Parser::new(ROWS, COLUMNS, 0), written }
+impl Screen {
+    fn start(command: &Command) -> Self {
+        Self { terminal: Terminal::start(command), shown: vt100::Parser::new(ROWS, COLUMNS, 0) }
     }
 
     fn press(&mut self, keys: &str) {
-        self.keys.write_all(keys.as_bytes()).expect("the terminal accepts keys");
+        self.terminal.keys.write_all(keys.as_bytes()).expect("the terminal accepts keys");
     }
 
     /// Waits until the screen contains all parts.
     fn shows(&mut self, parts: &[&str]) {
         let begun = Instant::now();
         loop {
-            let shown = self.screen.screen().contents();
+            let shown = self.shown.screen().contents();
             if parts.iter().all(|part| shown.contains(part)) {
                 return;
             }
             // Redrawing writes only changes.
-            match self.written.recv_timeout(HANGS.saturating_sub(begun.elapsed())) {
-                Ok(bytes) => self.screen.process(&bytes),
+            match self.terminal.written.recv_timeout(HANGS.saturating_sub(begun.elapsed())) {
+                Ok(bytes) => self.shown.process(&bytes),
                 Err(_) => panic!("{parts:?} is not shown:\n{shown}"),
             }
         }
     }
 
-    /// Waits for the end of a command without a screen: its exit code, and all bytes it wrote.
-    pub(crate) fn output(mut self) -> (Option<i32>, String) {
-        let mut bytes = Vec::new();
-        while let Ok(more) = self.written.recv_timeout(HANGS) {
-            bytes.extend(more);
-        }
-        let code = self.child.wait().expect("it ends").code();
-        (code, String::from_utf8(bytes).expect("text"))
-    }
-
     /// Waits for the exit, checks that the terminal is restored, and returns the exit code.
     fn end(mut self) -> Option<i32> {
-        let status = self.child.wait().expect("it ends");
+        let status = self.terminal.child.wait().expect("it ends");
         // Until no process has the terminal open.
-        while let Ok(bytes) = self.written.recv_timeout(HANGS) {
-            self.screen.process(&bytes);
+        while let Ok(bytes) = self.terminal.written.recv_timeout(HANGS) {
+            self.shown.process(&bytes);
         }
-        assert!(!self.screen.screen().alternate_screen(), "the terminal is restored");
-        assert!(!self.screen.screen().hide_cursor());
+        assert!(!self.shown.screen().alternate_screen(), "the terminal is restored");
+        assert!(!self.shown.screen().hide_cursor());
         status.code()
     }
 }
 
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn top(port: u16, options: &[&str]) -> Terminal {
+fn top(port: u16, options: &[&str]) -> Screen {
     let mut command = statestore();
     command.args(["top", "--broker", &format!("mqtt://localhost:{port}")]).args(options);
-    Terminal::start(&command)
+    Screen::start(&command)
 }
 
 /// Lists keys, selects a key, observes changes of other clients, and edits the key.
-fn browse(port: u16, terminal: &mut Terminal) {
+fn browse(port: u16, terminal: &mut Screen) {
     let statestore = |arguments: &[&str]| {
         let mut command = statestore();
         command.args(arguments).args(["--broker", &format!("mqtt://localhost:{port}")]);
@@ -177,7 +128,7 @@ fn keys_of_store_with_external_broker_are_browsed_and_edited() {
     let mut terminal = top(broker.port(), &[]);
     browse(broker.port(), &mut terminal);
     // A signal ends the command like the key q.
-    let pid = terminal.child.id().to_string();
+    let pid = terminal.terminal.child.id().to_string();
     let killed = Command::new("kill").args(["-TERM", &pid]).status().expect("kill");
     assert!(killed.success());
     assert_eq!(terminal.end(), Some(0));
@@ -191,12 +142,13 @@ fn keys_pressed_after_top_ends_reach_the_next_program() {
     let mut shell = Command::new("sh");
     let script = r#""$0" top --broker "$1"; read line; echo "next: $line""#;
     shell.args(["-c", script, env!("CARGO_BIN_EXE_statestore"), &url]);
-    let mut terminal = Terminal::start(&shell);
+    let mut terminal = Screen::start(&shell);
     terminal.shows(&["alpha"]);
     terminal.press("q");
-    while terminal.screen.screen().alternate_screen() {
-        let bytes = terminal.written.recv_timeout(HANGS).expect("the terminal is restored");
-        terminal.screen.process(&bytes);
+    while terminal.shown.screen().alternate_screen() {
+        let bytes =
+            terminal.terminal.written.recv_timeout(HANGS).expect("the terminal is restored");
+        terminal.shown.process(&bytes);
     }
     terminal.press("every key\n");
     terminal.shows(&["next: every key"]);

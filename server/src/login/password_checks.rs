@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use argon2::password_hash::rand_core::{OsRng, RngCore as _};
+use argon2::password_hash::try_generate_salt;
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 use statestore_mqtt::Reason;
 use throttle::LoginThrottle;
@@ -118,10 +118,10 @@ struct VerifiedPasswords {
 
 impl VerifiedPasswords {
     fn new(users: Arc<Users>) -> Self {
-        let mut key = [0; 16];
-        // If the system provides no random numbers, the key stays zero and nothing is cached.
-        let has_key = OsRng.try_fill_bytes(&mut key).is_ok();
-        Self { key: if has_key { key } else { [0; 16] }, users, hashes: BTreeMap::new() }
+        // The function returns 16 random bytes of the system. If the system has none, the key is
+        // zero and nothing is cached.
+        let key = try_generate_salt().unwrap_or_default();
+        Self { key, users, hashes: BTreeMap::new() }
     }
 
     fn contains(&mut self, users: &Arc<Users>, name: &str, password: &[u8]) -> bool {

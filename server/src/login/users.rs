@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use argon2::password_hash::rand_core::OsRng;
-use argon2::password_hash::{Output, PasswordHash, PasswordHasher as _, Salt, SaltString};
+use argon2::password_hash::PasswordHasher as _;
+use argon2::password_hash::phc::{Error as PhcError, Output, PasswordHash, Salt};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 
 use crate::login::identity::is_name;
@@ -85,8 +85,8 @@ impl Users {
         if !is_name(name) {
             return Err(UsersError::Name(name.to_owned()));
         }
-        let salt = SaltString::generate(&mut OsRng);
-        let hash = Argon2::default().hash_password(password.as_bytes(), &salt);
+        // With a random salt.
+        let hash = Argon2::default().hash_password(password.as_bytes());
         let hash = hash.map_err(|_| UsersError::Hash)?;
         self.hashes.insert(name.to_owned(), hash.to_string());
         Ok(())
@@ -145,32 +145,32 @@ impl Workspace {
 }
 
 /// A parsed hash, with all parameters to compute it again.
-struct ParsedHash<'a> {
-    hash: PasswordHash<'a>,
-    salt: Salt<'a>,
+struct ParsedHash {
+    algorithm: Algorithm,
+    version: Version,
+    salt: Salt,
     output: Output,
     params: Params,
 }
 
-impl<'a> ParsedHash<'a> {
+impl ParsedHash {
     /// Returns `None` if the text is not a complete Argon2 hash.
-    fn new(text: &'a str) -> Option<Self> {
+    fn new(text: &str) -> Option<Self> {
         let hash = PasswordHash::new(text).ok()?;
         let (salt, output) = hash.salt.zip(hash.hash)?;
         let params = Params::try_from(&hash).ok()?;
-        Algorithm::try_from(hash.algorithm).ok()?;
-        Some(Self { hash, salt, output, params })
+        let algorithm = Algorithm::try_from(hash.algorithm.as_str()).ok()?;
+        let version = hash.version.map(Version::try_from).transpose().ok()?.unwrap_or_default();
+        Some(Self { algorithm, version, salt, output, params })
     }
 
     fn matches(&self, password: &[u8], workspace: &mut Workspace) -> Option<bool> {
-        let algorithm = Algorithm::try_from(self.hash.algorithm).ok()?;
-        let version = self.hash.version.map(Version::try_from).transpose().ok()?;
-        let mut space = [0; Salt::MAX_LENGTH];
-        let salt = self.salt.decode_b64(&mut space).ok()?;
-        let argon2 = Argon2::new(algorithm, version.unwrap_or_default(), self.params.clone());
+        let argon2 = Argon2::new(self.algorithm, self.version, self.params.clone());
         let blocks = workspace.blocks(self.params.block_count());
         let output = Output::init_with(self.output.len(), |out| {
-            Ok(argon2.hash_password_into_with_memory(password, salt, out, blocks)?)
+            let hashed = argon2.hash_password_into_with_memory(password, &self.salt, out, blocks);
+            // The kind of the error is not used.
+            hashed.map_err(|_| PhcError::ValueTooLong)
         });
         // `Output` compares in constant time.
         Some(output.ok()? == self.output)
@@ -287,7 +287,6 @@ mod tests {
     fn hashes_with_different_parameters_share_a_workspace() {
         let mut users = Users::default();
         let mut workspace = Workspace::default();
-        let salt = SaltString::encode_b64(b"saltsalt").unwrap();
         for (number, algorithm) in
             [Algorithm::Argon2d, Algorithm::Argon2i, Algorithm::Argon2id].into_iter().enumerate()
         {
@@ -295,7 +294,8 @@ mod tests {
                 // Hashed by the library, with its own memory.
                 let params = Params::new(memory, passes, 2, Some(24)).unwrap();
                 let argon2 = Argon2::new(algorithm, version, params);
-                let hash = argon2.hash_password(b"secret", &salt).unwrap().to_string();
+                let hash =
+                    argon2.hash_password_with_salt(b"secret", b"saltsalt").unwrap().to_string();
                 let name = format!("user {number} {memory}");
                 users.hashes.insert(name.clone(), hash);
                 assert!(
@@ -311,6 +311,17 @@ mod tests {
         assert_eq!(workspace.0.len(), 1_024, "as large as the largest hash needs");
         let users: Users = users.to_string().parse().unwrap();
         assert_eq!(users.len(), 6);
+    }
+
+    /// A test vector of the reference implementation, `phc-winner-argon2`.
+    #[test]
+    fn hash_of_the_reference_implementation_is_verified() {
+        let hash = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ\
+                    $CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc";
+        let users: Users = format!("alice:{hash}").parse().unwrap();
+        let mut workspace = Workspace::default();
+        assert!(users.verify("alice", b"password", &mut workspace));
+        assert!(!users.verify("alice", b"Password", &mut workspace));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Memory and start of `statestore serve` without clients.
+//! Memory and start of `statestore serve` without clients, in the profile of the released binaries.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::{env, fs};
 
@@ -12,14 +12,14 @@ use crate::report::Report;
 
 pub(super) const SUITE: Suite = Suite {
     name: "footprint",
-    about: "`statestore serve` when idle: resident MB, ms from start to ready, MB of the binary",
+    about: "`statestore serve` of the profile dist when idle: resident MB, ms from start to ready, MB of the binary",
     run,
 };
 
 fn run(report: &mut Report<'_>) -> Result<(), Failure> {
-    let Some(binary) = binary()? else {
+    let Some(binary) = binary(report.is_test())? else {
         eprintln!(
-            "footprint: skipped: the command is missing (cargo build --release -p statestore)"
+            "footprint: skipped: the command is missing (cargo build --profile dist -p statestore)"
         );
         return Ok(());
     };
@@ -41,11 +41,16 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
         .map_err(Into::into)
 }
 
-/// Returns the command in the folder of this program, or in the parent folder of a test.
-fn binary() -> std::io::Result<Option<PathBuf>> {
+/// Returns the command of the profile `dist`. In a test, returns the command in the parent folder.
+fn binary(is_test: bool) -> std::io::Result<Option<PathBuf>> {
     let own = env::current_exe()?;
+    let profile = own.ancestors().nth(if is_test { 2 } else { 1 });
+    let profile = match is_test {
+        true => profile.map(Path::to_owned),
+        false => profile.map(|profile| profile.with_file_name("dist")),
+    };
     let name = format!("statestore{}", env::consts::EXE_SUFFIX);
-    Ok(own.ancestors().skip(1).take(2).map(|folder| folder.join(&name)).find(|path| path.is_file()))
+    Ok(profile.map(|profile| profile.join(name)).filter(|path| path.is_file()))
 }
 
 /// A running store. Dropping this ends it.
@@ -90,6 +95,6 @@ mod tests {
         let mut out = Vec::new();
         run(&mut Report::new(Effort::TEST, &mut out)).unwrap();
         let lines = String::from_utf8(out).unwrap().lines().count();
-        assert!(matches!((binary().unwrap(), lines), (None, 0) | (Some(_), 2..=3)));
+        assert!(matches!((binary(true).unwrap(), lines), (None, 0) | (Some(_), 2..=3)));
     }
 }
