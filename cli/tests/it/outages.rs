@@ -18,10 +18,10 @@ in_each_mode!(
     release_without_a_store_can_be_stopped,
 );
 
-/// A watch with a short retry interval.
+/// A watch with a short retry interval, which is also the time limit of its first connection.
 fn watch(here: &Deployment) -> Running {
     Running::start(
-        here.command(&["watch", "k", "--output", "json"]).env("STATESTORE_TIMEOUT", "500ms"),
+        here.command(&["watch", "k", "--output", "json"]).env("STATESTORE_TIMEOUT", "5s"),
     )
 }
 

@@ -183,14 +183,13 @@ fn watch_without_permission_reports_the_refusal() {
     .unwrap();
     let server = EmbeddedStore::start(&["--policy", policy.path()]);
     let mut watch = statestore();
-    watch.args(["watch", "shared/k", "--client-id", "ann", "--timeout", "500ms", "--broker"]);
+    watch.args(["watch", "shared/k", "--client-id", "ann", "--timeout", "3s", "--broker"]);
     let watch = Running::start(watch.arg(format!("mqtt://127.0.0.1:{}", server.port)));
     let complaint = watch.complaint();
     assert!(complaint.contains("not watching yet"), "{complaint}");
     watch.kill();
     let broker = format!("mqtt://127.0.0.1:{}", server.port);
-    let elect =
-        ["elect", "shared/k", "--client-id", "ann", "--timeout", "500ms", "--broker", &broker];
+    let elect = ["elect", "shared/k", "--client-id", "ann", "--timeout", "3s", "--broker", &broker];
     run(statestore().args(elect))
         .fails(2, &["sends no notifications of this election", "notify/+"]);
 }
