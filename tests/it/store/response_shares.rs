@@ -1,10 +1,10 @@
 //! Shares of the deduplication cache: which response is evicted when the cache is full.
 
 use proptest::prelude::*;
+use statestore_models::machines::request::StoreRequest;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::Condition;
 use statestore_proto::store::{Durability, Record, StoreConfig};
-use statestore_models::machines::request::StoreRequest;
 
 use super::duplicates::{persisted, restarted};
 use super::{OK, Rig, del, set, set_if, stop};
