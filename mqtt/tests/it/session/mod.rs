@@ -20,6 +20,7 @@ use statestore_mqtt::packet::{Ack, Acks, ConnAck, Header, Notice, Packet, Publis
 use statestore_mqtt::property::Property;
 use statestore_mqtt::session::{self, Error, Event, Lost, Message, Options, SendError, Session};
 use statestore_mqtt::{Qos, Reason};
+use statestore_testkit::wire::mqtt_text::show_property;
 
 type Properties<'a> = &'a [Property<'a>];
 
@@ -51,7 +52,7 @@ enum Sent {
 
 #[expect(single_use_lifetimes, reason = "an anonymous lifetime is not stable there")]
 fn text<'a>(properties: impl IntoIterator<Item = Property<'a>>) -> Vec<String> {
-    properties.into_iter().map(|property| format!("{property:?}")).collect()
+    properties.into_iter().map(|property| show_property(&property)).collect()
 }
 
 impl Sent {
