@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`brokers`] | mosquitto and etcd as processes, a scripted MQTT server |
 //! | [`conformance`] | suites for async handles, and the conformance suite in this process |
-//! | [`credentials`] | certificates and tokens |
+//! | [`credentials`] | certificates, tokens, and a secret that nothing may print |
 //! | [`generators`] | random values of the protocol |
 //! | [`history`] | histories of clients, and the checker whether one order explains them |
 //! | [`links`] | suites that every MQTT link passes |
