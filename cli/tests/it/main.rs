@@ -41,6 +41,7 @@ mod process;
 #[cfg(all(feature = "etcd", feature = "top"))]
 mod reference;
 mod second_store;
+mod secrets;
 mod seed;
 mod serve_output;
 mod serve_settings;
