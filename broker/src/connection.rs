@@ -24,7 +24,6 @@ const CONNECTION_BYTES: usize = 1_024;
 /// Bytes of buffered output at which the broker stops reading from the connection.
 const OUTPUT_MAX: usize = 16 << 10;
 
-#[derive(Debug)]
 pub(crate) enum State {
     /// No CONNECT was received.
     New,
@@ -44,7 +43,6 @@ pub(crate) enum FramingError {
     Malformed(Malformed),
 }
 
-#[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) peer: Option<IpAddr>,
     pub(crate) state: State,

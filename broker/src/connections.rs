@@ -26,7 +26,7 @@ fn counted_network(connection: &Connection) -> Option<IpAddr> {
 
 /// Connections are pending until their client is accepted. Pending and accepted connections have
 /// separate limits, so that connections without a login cannot keep out clients with one.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Connections {
     connections: Table<ConnectionId, Connection>,
     pending: PendingConnections,

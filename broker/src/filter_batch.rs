@@ -13,7 +13,6 @@ pub(crate) enum FilterOperation {
 }
 
 /// A SUBSCRIBE or UNSUBSCRIBE whose first filters are processed.
-#[derive(Debug)]
 pub(crate) struct FilterBatch {
     /// Packet id.
     pub(crate) id: NonZeroU16,

@@ -160,6 +160,7 @@ pub(crate) fn parse() -> Args {
     let mut command = Args::command();
     let line: Vec<_> = std::env::args_os().collect();
     let matches = command.try_get_matches_from_mut(&line).unwrap_or_else(|error| {
+        let error = variables::without_stray_value(error, &command, &line);
         let error = variables::with_full_usage(error, &command, &line);
         variables::name_variable(error, &command, &line).exit();
     });
@@ -173,7 +174,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         Err(_) if text.parse::<f64>().is_ok() => {
             Err(format!("a time needs a unit, for example {text}ms or {text}s"))
         }
-        Err(error) => Err(format!("{error}; write it like 500ms or 3s")),
+        Err(_) => Err("must be a number with a unit; write it like 500ms or 3s".to_owned()),
     }
 }
 

@@ -213,7 +213,8 @@ fn addresses(urls: &[String], endpoint: Endpoint) -> Result<(Vec<Address<'_>>, b
             "{name}: {count} URLs exceed the limit of {most}; list each broker once"
         )));
     }
-    let all = urls.iter().map(|url| address(url, endpoint)).collect::<Result<Vec<_>, _>>()?;
+    let all = (1..).zip(urls).map(|(number, url)| address(number, url, endpoint));
+    let all = all.collect::<Result<Vec<_>, _>>()?;
     let tls = all.first().is_some_and(|first| first.tls);
     if all.iter().any(|other| other.tls != tls) {
         return Err(Failure::bad_input(format_args!(
@@ -224,7 +225,8 @@ fn addresses(urls: &[String], endpoint: Endpoint) -> Result<(Vec<Address<'_>>, b
     Ok((all, tls))
 }
 
-fn address(url: &str, endpoint: Endpoint) -> Result<Address<'_>, Failure> {
+/// Parses the URL with this number, from 1.
+fn address(number: usize, url: &str, endpoint: Endpoint) -> Result<Address<'_>, Failure> {
     let bad = || {
         let name = endpoint.name("broker");
         match url.contains('@') {
@@ -233,8 +235,9 @@ fn address(url: &str, endpoint: Endpoint) -> Result<Address<'_>, Failure> {
                 endpoint.name("user"),
                 endpoint.password_variable()
             )),
+            // Without a host, a password is where the port should be, so the URL is not quoted.
             false => Failure::bad_input(format_args!(
-                "{name} {url}: invalid URL; write it as mqtt://HOST:PORT or mqtts://HOST:PORT"
+                "{name}: URL {number} is invalid; write it as mqtt://HOST:PORT or mqtts://HOST:PORT"
             )),
         }
     };
@@ -268,7 +271,7 @@ mod tests {
             ("mqtt://[::1]", "[::1]", 1883, false),
         ] {
             assert_eq!(
-                address(url, Endpoint::Broker).unwrap(),
+                address(1, url, Endpoint::Broker).unwrap(),
                 Address { host, port, tls },
                 "{url}"
             );
@@ -282,9 +285,9 @@ mod tests {
             "mqtt://u@h",
             "mqtt://h/x",
         ] {
-            assert!(matches!(address(url, Endpoint::Broker), Err(Failure::Refused(_))), "{url}");
+            assert!(matches!(address(1, url, Endpoint::Broker), Err(Failure::Refused(_))), "{url}");
         }
-        let secret = address("mqtt://alice:secret@h", Endpoint::Broker).unwrap_err().to_string();
+        let secret = address(1, "mqtt://alice:secret@h", Endpoint::Broker).unwrap_err().to_string();
         assert!(!secret.contains("secret") && secret.contains("--user"), "{secret}");
     }
 
@@ -299,6 +302,7 @@ mod tests {
             ("mqtt://a,mqtts://b".to_owned(), "all as mqtts://"),
             ("mqtt://a,".to_owned(), "mqtt://HOST:PORT"),
             ("mqtt://a,mqtt://u:secret@b".to_owned(), "--user"),
+            ("mqtt://a,mqtt://u:secret".to_owned(), "URL 2"),
             (vec!["mqtt://a"; 17].join(","), "limit of 16"),
         ] {
             let error = addresses(&urls(&bad), Endpoint::Broker).unwrap_err();

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use http::Uri;
 use http::uri::PathAndQuery;
-use statestore_tokio::diagnostics::text::hide_credentials;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -43,8 +42,8 @@ impl Response {
 
 impl MetricsUrl {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let shown = hide_credentials(text);
-        let bad = || format!("--metrics-url {shown}: write it as http://HOST:PORT");
+        // Without a host, a password is where the port should be, so the URL is not quoted.
+        let bad = || "--metrics-url: invalid URL; write it as http://HOST:PORT".to_owned();
         let uri: Uri = text.parse().map_err(|_| bad())?;
         let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
         if uri.scheme_str() != Some("http") || uri.port_u16().is_none() || authority.contains('@') {

@@ -12,7 +12,7 @@ use statestore_proto::client::{WatchEnd, WatchEvent};
 use statestore_proto::hlc::{FencingToken, Hlc};
 use statestore_server::http::TrafficTable;
 use statestore_tokio::{Error, Operand, Removal, StateStore, Status};
-use statestore_top::{Action, Condition, KEYS_MAX, Metrics, Screen, Update, Write};
+use statestore_top::{Action, Condition, KEYS_MAX, Metrics, Screen, Update, Value, Write};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -254,7 +254,7 @@ impl Session {
             }
             // Writes are not limited: each needs a key press.
             Action::Set(write) => _ = tokio::spawn(set(store, updates, write)),
-            Action::Remove(key, value, token) => {
+            Action::Remove(key, Value(value), token) => {
                 drop(tokio::spawn(remove(store, updates, key, value, token)));
             }
             Action::Quit => {}
@@ -302,7 +302,9 @@ async fn watch(store: StateStore, updates: mpsc::Sender<Update>, key: Bytes) {
     };
     while let Some(event) = watch.next().await {
         let update = match event {
-            WatchEvent::Changed { value, version } => Update::Changed(key.clone(), value, version),
+            WatchEvent::Changed { value, version } => {
+                Update::Changed(key.clone(), value.map(Value), version)
+            }
             WatchEvent::Live => Update::Live(key.clone()),
             WatchEvent::Gap => Update::Gap(key.clone()),
             WatchEvent::Ended(WatchEnd::Refused(error)) => {
@@ -319,7 +321,7 @@ async fn watch(store: StateStore, updates: mpsc::Sender<Update>, key: Bytes) {
 
 async fn set(store: StateStore, updates: mpsc::Sender<Update>, write: Write) {
     let outcome = async {
-        let mut call = store.set(write.key.clone(), write.value.clone());
+        let mut call = store.set(write.key.clone(), write.value.0.clone());
         if let Some(token) = parse_token(write.token.as_deref())? {
             call = call.fencing_token(token);
         }
@@ -329,7 +331,7 @@ async fn set(store: StateStore, updates: mpsc::Sender<Update>, write: Write) {
         let result = match &write.condition {
             Condition::Always => call.await.map(Some),
             Condition::IfAbsent => call.if_absent().await,
-            Condition::IfUnchanged(value) => match Operand::new(value.clone()) {
+            Condition::IfUnchanged(Value(value)) => match Operand::new(value.clone()) {
                 Some(value) => call.if_absent_or_equal_to(value).await,
                 None => {
                     return Err(

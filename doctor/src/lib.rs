@@ -31,6 +31,7 @@ mod store_checks;
 pub mod tls;
 mod wire;
 
+use std::fmt;
 use std::time::Duration;
 
 use statestore_client::Options;
@@ -51,7 +52,6 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const KEY_PREFIX: &str = "statestore-doctor-";
 
 /// An examination of one broker and its store.
-#[derive(Debug)]
 #[must_use = "an examination does nothing before `run`"]
 pub struct Examination {
     options: Options,
@@ -59,6 +59,18 @@ pub struct Examination {
     timeout: Duration,
     read_only: bool,
     key_prefix: String,
+}
+
+/// Omits the token.
+impl fmt::Debug for Examination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Examination")
+            .field("options", &self.options)
+            .field("timeout", &self.timeout)
+            .field("read_only", &self.read_only)
+            .field("key_prefix", &self.key_prefix)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Examination {

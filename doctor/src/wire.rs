@@ -44,7 +44,6 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// A received message.
-#[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) topic: String,
     pub(crate) payload: Bytes,

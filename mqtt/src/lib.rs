@@ -36,6 +36,7 @@ mod alias;
 mod error;
 #[cfg(feature = "alloc")]
 pub mod frame;
+mod hidden;
 mod kind;
 pub mod packet;
 pub mod property;

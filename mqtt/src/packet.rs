@@ -1,8 +1,10 @@
 //! The fifteen packets of MQTT 5, decoded without copying and encoded without allocating.
 
+use core::fmt;
 use core::num::NonZeroU16;
 
 use crate::error::{Malformed, Unwritable};
+use crate::hidden::Hidden;
 use crate::kind::Kind;
 use crate::property::{Encode, Place, Properties};
 use crate::qos::Qos;
@@ -19,7 +21,7 @@ pub use filters::{Filters, RetainHandling, Subscription, SubscriptionOptions, Su
 pub const LEVEL: u8 = 5;
 
 /// A CONNECT packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Connect<'a, P = Properties<'a>> {
     /// Clean Start: discard an existing session.
     pub clean_start: bool,
@@ -37,8 +39,23 @@ pub struct Connect<'a, P = Properties<'a>> {
     pub password: Option<&'a [u8]>,
 }
 
+/// Omits the password.
+impl<P: fmt::Debug> fmt::Debug for Connect<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connect")
+            .field("clean_start", &self.clean_start)
+            .field("keep_alive", &self.keep_alive)
+            .field("properties", &self.properties)
+            .field("client_id", &self.client_id)
+            .field("will", &self.will)
+            .field("user_name", &self.user_name)
+            .field("password", &self.password.map(Hidden))
+            .finish()
+    }
+}
+
 /// The will of a CONNECT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Will<'a, P = Properties<'a>> {
     /// QoS of the will message.
     pub qos: Qos,
@@ -50,6 +67,19 @@ pub struct Will<'a, P = Properties<'a>> {
     pub topic: &'a str,
     /// Payload.
     pub payload: &'a [u8],
+}
+
+/// Omits the payload.
+impl<P: fmt::Debug> fmt::Debug for Will<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Will")
+            .field("qos", &self.qos)
+            .field("retain", &self.retain)
+            .field("properties", &self.properties)
+            .field("topic", &self.topic)
+            .field("payload", &Hidden(self.payload))
+            .finish()
+    }
 }
 
 /// A CONNACK packet.
@@ -64,7 +94,7 @@ pub struct ConnAck<P> {
 }
 
 /// A PUBLISH packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Publish<'a, P = Properties<'a>> {
     /// DUP: set if the packet may have been sent before; never set at QoS 0.
     pub dup: bool,
@@ -80,6 +110,21 @@ pub struct Publish<'a, P = Properties<'a>> {
     pub properties: P,
     /// Payload.
     pub payload: &'a [u8],
+}
+
+/// Omits the payload.
+impl<P: fmt::Debug> fmt::Debug for Publish<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publish")
+            .field("dup", &self.dup)
+            .field("qos", &self.qos)
+            .field("retain", &self.retain)
+            .field("topic", &self.topic)
+            .field("id", &self.id)
+            .field("properties", &self.properties)
+            .field("payload", &Hidden(self.payload))
+            .finish()
+    }
 }
 
 /// A PUBACK, PUBREC, PUBREL or PUBCOMP packet.

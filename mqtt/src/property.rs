@@ -7,7 +7,10 @@ mod value;
 #[cfg(feature = "alloc")]
 pub use pieces::{Piece, Pieces};
 
+use core::fmt;
+
 use crate::error::{Malformed, Unwritable};
+use crate::hidden::Hidden;
 use crate::kind::Kind;
 use crate::property::value::ValueType;
 use crate::qos::Qos;
@@ -72,7 +75,7 @@ pub mod id {
 }
 
 /// One property.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Property<'a> {
     /// Payload Format Indicator: set if the payload is UTF-8 text.
     PayloadFormat(bool),
@@ -206,6 +209,44 @@ impl<'a> Property<'a> {
     }
 }
 
+/// Omits correlation data, authentication data and the values of user properties.
+impl fmt::Debug for Property<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, value): (_, &dyn fmt::Debug) = match self {
+            Self::CorrelationData(data) => ("CorrelationData", &Hidden(data)),
+            Self::AuthenticationData(data) => ("AuthenticationData", &Hidden(data)),
+            Self::User(name, value) => {
+                return f.debug_tuple("User").field(name).field(&Hidden(value.as_bytes())).finish();
+            }
+            Self::PayloadFormat(value) => ("PayloadFormat", value),
+            Self::MessageExpiry(value) => ("MessageExpiry", value),
+            Self::ContentType(value) => ("ContentType", value),
+            Self::ResponseTopic(value) => ("ResponseTopic", value),
+            Self::SubscriptionId(value) => ("SubscriptionId", value),
+            Self::SessionExpiry(value) => ("SessionExpiry", value),
+            Self::AssignedClientId(value) => ("AssignedClientId", value),
+            Self::ServerKeepAlive(value) => ("ServerKeepAlive", value),
+            Self::AuthenticationMethod(value) => ("AuthenticationMethod", value),
+            Self::RequestProblemInformation(value) => ("RequestProblemInformation", value),
+            Self::WillDelay(value) => ("WillDelay", value),
+            Self::RequestResponseInformation(value) => ("RequestResponseInformation", value),
+            Self::ResponseInformation(value) => ("ResponseInformation", value),
+            Self::ServerReference(value) => ("ServerReference", value),
+            Self::ReasonString(value) => ("ReasonString", value),
+            Self::ReceiveMaximum(value) => ("ReceiveMaximum", value),
+            Self::TopicAliasMaximum(value) => ("TopicAliasMaximum", value),
+            Self::TopicAlias(value) => ("TopicAlias", value),
+            Self::MaximumQos(value) => ("MaximumQos", value),
+            Self::RetainAvailable(value) => ("RetainAvailable", value),
+            Self::MaximumPacketSize(value) => ("MaximumPacketSize", value),
+            Self::WildcardAvailable(value) => ("WildcardAvailable", value),
+            Self::SubscriptionIdsAvailable(value) => ("SubscriptionIdsAvailable", value),
+            Self::SharedAvailable(value) => ("SharedAvailable", value),
+        };
+        f.debug_tuple(name).field(value).finish()
+    }
+}
+
 /// The bit of an identifier in a set of identifiers, see [`Properties::seen`]. All identifiers are
 /// below 64.
 #[must_use]
@@ -288,7 +329,7 @@ impl Place {
 }
 
 /// Validated properties of a received packet, still encoded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Properties<'a> {
     all: Reader<'a>,
     /// Identifiers that are present, as a set of [`bit`]s.
@@ -406,6 +447,12 @@ impl<'a> IntoIterator for &Properties<'a> {
 
     fn into_iter(self) -> Iter<'a> {
         self.iter()
+    }
+}
+
+impl fmt::Debug for Properties<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
     }
 }
 

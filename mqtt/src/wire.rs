@@ -6,13 +6,21 @@
 use core::fmt::{self, Write as _};
 
 use crate::error::{Malformed, Unwritable};
+use crate::hidden::Hidden;
 
 /// Maximum of a variable byte integer: four times seven bits.
 pub const VARINT_MAX: u32 = (1 << 28) - 1;
 
 /// Reads from a byte slice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reader<'a>(&'a [u8]);
+
+/// Omits the bytes.
+impl fmt::Debug for Reader<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reader").field(&Hidden(self.0)).finish()
+    }
+}
 
 impl<'a> Reader<'a> {
     /// Reads `bytes` from their start.
@@ -197,8 +205,14 @@ impl Sink for Length {
 }
 
 /// A sink that writes to a fixed buffer. Bytes beyond its end are discarded.
-#[derive(Debug)]
 pub struct Fixed<'a>(&'a mut [u8]);
+
+/// Omits the bytes.
+impl fmt::Debug for Fixed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Fixed").field(&Hidden(self.0)).finish()
+    }
+}
 
 impl<'a> Fixed<'a> {
     /// Writes to the start of `out`.

@@ -104,7 +104,7 @@ impl Case {
         let allowed = match expected {
             "allow" => true,
             "deny" => false,
-            other => return Err(format!("begins with `{other}`; expected allow or deny")),
+            _ => return Err("begins with another word than allow or deny".into()),
         };
         let (mut client_id, mut user_name, mut attributes) = (None, None, Vec::new());
         let verb = loop {
@@ -127,7 +127,7 @@ impl Case {
         let known = VERBS.iter().find(|(word, _)| word.eq_ignore_ascii_case(verb));
         let verb = known.map(|(_, verb)| *verb).ok_or_else(|| {
             let words: Vec<&str> = VERBS.iter().map(|(word, _)| *word).collect();
-            format!("contains `{verb}`; expected one of {}", words.join(", "))
+            format!("contains an unknown operation; expected one of {}", words.join(", "))
         })?;
         if rest.is_empty() != (verb == Verb::Connect) {
             return Err(match verb {

@@ -2,7 +2,8 @@
 
 use alloc::string::String;
 
-/// An error in a document, with its place and its fix. No part of such a document is applied.
+/// An error in a document, with its place and its fix, without any value: another file may have been
+/// given by mistake. No part of such a document is applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, {path}: {problem}")]
 pub struct PolicyError {

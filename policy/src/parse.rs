@@ -91,7 +91,9 @@ impl<'a> Cursor<'a> {
             if let Some(kind) = fields.get("kind") {
                 let text = kind.text()?;
                 if text != "BrokerAuthorization" {
-                    return Err(kind.problem(format!("is {text}; expected BrokerAuthorization")));
+                    return Err(
+                        kind.problem("is another kind; expected BrokerAuthorization".into())
+                    );
                 }
             }
             let Some(next) = fields.get(name) else {
@@ -215,7 +217,7 @@ fn word<T: Copy>(cursor: &Cursor<'_>, words: &[(&str, T)]) -> Result<T, PolicyEr
     let found = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
     found.map(|(_, meaning)| *meaning).ok_or_else(|| {
         let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-        cursor.problem(format!("is {text}; expected one of {}", words.join(", ")))
+        cursor.problem(format!("is not one of {}", words.join(", ")))
     })
 }
 
@@ -331,10 +333,6 @@ fn key_grant(cursor: &Cursor<'_>) -> Result<Grant, PolicyError> {
 
 fn bytes(cursor: &Cursor<'_>) -> Result<Box<[u8]>, PolicyError> {
     let decoded = BASE64_STANDARD.decode(cursor.name()?);
-    decoded.map(Into::into).map_err(|error| {
-        cursor.problem(format!(
-            "is not Base64, which binary keys must be: \
-            {error}"
-        ))
-    })
+    let invalid = |_| cursor.problem("is not Base64, which binary keys must be".into());
+    decoded.map(Into::into).map_err(invalid)
 }

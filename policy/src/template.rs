@@ -63,11 +63,9 @@ impl Template {
                 None if name == "username" => Piece::UserName,
                 Some(("attributes", name)) if !name.is_empty() => Piece::Attribute(name.into()),
                 _ => {
-                    return Err(format!(
-                        "`{BEGIN}{name}}}` is an unknown placeholder; expected \
-                         {{principal.clientId}}, {{principal.username}} or \
-                         {{principal.attributes.NAME}}"
-                    ));
+                    return Err("has an unknown placeholder; expected {principal.clientId}, \
+                                {principal.username} or {principal.attributes.NAME}"
+                        .into());
                 }
             });
             rest = after;

@@ -1,5 +1,7 @@
 //! Options of the connection to an external broker.
 
+use std::fmt;
+
 use statestore_client::{Options, Proxy};
 
 use crate::config::{ClientTlsFiles, ConfigError, ExternalBroker};
@@ -15,8 +17,8 @@ pub(crate) fn options(broker: &ExternalBroker) -> Result<Options, ConfigError> {
     }
     let mut addresses = Vec::new();
     let mut is_tls = None;
-    for url in &broker.broker {
-        let parsed = address(url)?;
+    for (number, url) in (1..).zip(&broker.broker) {
+        let parsed = address(number, url)?;
         let has_tls = parsed.tls.is_some();
         if *is_tls.get_or_insert(has_tls) != has_tls {
             return Err(ConfigError::setting(
@@ -67,7 +69,7 @@ pub(crate) fn options(broker: &ExternalBroker) -> Result<Options, ConfigError> {
     Ok(options.read_mosquitto_log(broker.presence_from_mosquitto_log))
 }
 
-fn address(url: &str) -> Result<Options, ConfigError> {
+fn address(number: usize, url: &str) -> Result<Options, ConfigError> {
     let is_plain = url.starts_with("mqtt://") || url.starts_with("mqtts://");
     if url.contains('@') {
         return Err(ConfigError::setting(
@@ -75,16 +77,17 @@ fn address(url: &str) -> Result<Options, ConfigError> {
             "a URL must not contain a password, which others can read: use user and password",
         ));
     }
+    // The URL is not quoted: without a host, a password is where the port should be.
+    let invalid = |error: &dyn fmt::Display| {
+        let reason =
+            format!("URL {number}: {error}; write it as mqtt://HOST:PORT or mqtts://HOST:PORT");
+        ConfigError::setting("broker", reason)
+    };
     if !is_plain || url.contains('?') {
-        return Err(ConfigError::setting(
-            "broker",
-            format!("{url}: write it as mqtt://HOST:PORT or mqtts://HOST:PORT"),
-        ));
+        return Err(invalid(&"invalid URL"));
     }
     let url = url.strip_suffix('/').unwrap_or(url);
-    Options::from_url(url).map_err(|error| {
-        ConfigError::setting("broker", format!("{url}: {error} (write it as mqtt://HOST:PORT)"))
-    })
+    Options::from_url(url).map_err(|error| invalid(&error))
 }
 
 #[cfg(test)]
@@ -127,6 +130,10 @@ mod tests {
     fn password_in_a_url_is_not_shown() {
         let error = options(&broker(&["mqtt://alice:secret@h"])).unwrap_err().to_string();
         assert!(!error.contains("secret") && error.contains("user"), "{error}");
+        for url in ["mqtt://alice:secret", "alice:secret", "mqtt://h?secret", "mqtt://h/secret"] {
+            let error = options(&broker(&["mqtt://h", url])).unwrap_err().to_string();
+            assert!(!error.contains("secret") && error.contains("URL 2"), "{url}: {error}");
+        }
     }
 
     #[test]

@@ -201,6 +201,8 @@ mod files;
 mod host;
 #[cfg(feature = "server")]
 pub mod http;
+#[cfg(feature = "service-accounts")]
+mod json;
 mod listen;
 mod listener;
 mod login;

@@ -9,12 +9,12 @@ use std::path::Path;
 use bytes::Bytes;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-use serde_json::error::Category;
 use statestore_proto::limits::StoreLimits;
 use statestore_tokio::diagnostics::text::path_on_one_line;
 
 use crate::archive::decode_entries;
 use crate::config::{Config, ConfigError};
+use crate::json;
 
 /// Largest file.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -95,19 +95,9 @@ fn parse(text: &[u8]) -> Result<Pairs, SeedError> {
     Ok(parser.pairs)
 }
 
-/// The error of serde without a value, which its text may contain.
 fn explain(error: &serde_json::Error) -> SeedError {
-    let text = error.to_string();
-    let text = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
-    let reason = match error.classify() {
-        Category::Eof => "the JSON text ends early".to_owned(),
-        Category::Data => match text.rsplit_once(", expected ") {
-            Some((_, expected)) => format!("expected {expected}"),
-            None => text.to_owned(),
-        },
-        _ => format!("invalid JSON at column {}", error.column()),
-    };
-    SeedError { line: u64::try_from(error.line()).unwrap_or(u64::MAX), reason }
+    let line = u64::try_from(error.line()).unwrap_or(u64::MAX);
+    SeedError { line, reason: json::cause(error) }
 }
 
 /// Keys so far. Two values of one key are a mistake, since one of them would be ignored.

@@ -1,10 +1,13 @@
-//! The `Debug` output of every type that holds values never contains them.
+//! The `Debug` output of every type that holds values, passwords or tokens never contains them.
 
 use std::fmt::Debug;
 
 use bytes::Bytes;
 use statestore_fuzz_bodies::machines::{ClientOp, ClientRig};
 use statestore_models::machines::request::StoreRequest;
+use statestore_mqtt::packet::{self, Packet};
+use statestore_mqtt::property::{Pieces, Property};
+use statestore_mqtt::{Qos, Reason, session, wire};
 use statestore_proto::client::{Client, ClientConfig, Request};
 use statestore_proto::hlc::FencingToken;
 use statestore_proto::machine::Input;
@@ -136,6 +139,111 @@ fn simulation_trace_hides_values() {
     assert_hidden(&world);
     let token: Option<FencingToken> = None;
     assert_hidden(&token);
+}
+
+#[test]
+fn mqtt_packets_and_properties_hide_payloads_and_logins() {
+    let data = [
+        Property::CorrelationData(VALUE.as_bytes()),
+        Property::AuthenticationMethod("K8S-SAT"),
+        Property::AuthenticationData(VALUE.as_bytes()),
+        Property::User("name", VALUE),
+    ];
+    data.iter().for_each(|property| assert_hidden(property));
+    let shown = [Property::ContentType("json"), Property::ReceiveMaximum(7)];
+    assert_eq!(format!("{shown:?}"), r#"[ContentType("json"), ReceiveMaximum(7)]"#);
+    let payload = VALUE.as_bytes();
+    let will = packet::Will {
+        qos: Qos::AtMostOnce,
+        retain: false,
+        properties: &[data[0], data[3]][..],
+        topic: "t",
+        payload,
+    };
+    let connect = packet::Connect {
+        clean_start: true,
+        keep_alive: 0,
+        properties: &data[1..],
+        client_id: "c",
+        will: Some(will),
+        user_name: Some("u"),
+        password: Some(payload),
+    };
+    let publish = packet::Publish {
+        dup: false,
+        qos: Qos::AtMostOnce,
+        retain: false,
+        topic: "t",
+        id: None,
+        properties: &[data[0], data[3]][..],
+        payload,
+    };
+    let auth = packet::Notice { reason: Reason(0x18), properties: &data[1..] };
+    for packet in [Packet::Connect(connect), Packet::Publish(publish), Packet::Auth(auth)] {
+        assert_hidden(&packet);
+        let mut bytes = vec![0; packet.encoded_len().expect("short")];
+        packet.encode_into(&mut bytes).expect("valid");
+        let decoded = Packet::decode(&bytes).expect("valid");
+        assert_hidden(&decoded);
+        assert_hidden(&wire::Reader::new(&bytes));
+        assert_hidden(&wire::Fixed::new(&mut bytes));
+    }
+    let mut bytes = [0; 128];
+    let len = Packet::Auth(auth).encode_into(&mut bytes).expect("valid");
+    let Ok(Packet::Auth(decoded)) = Packet::decode(&bytes[..len]) else { panic!("AUTH") };
+    let properties = decoded.properties;
+    assert_eq!(properties.iter().collect::<Vec<_>>(), data[1..]);
+    assert_hidden(&properties);
+    assert_hidden(&properties.iter());
+    assert_hidden(&Pieces::new(properties.as_bytes()));
+    Pieces::new(properties.as_bytes()).for_each(|piece| assert_hidden(&piece));
+    let options = session::Options::new("c").user("u").password(VALUE);
+    assert_hidden(&options.authentication("K8S-SAT", VALUE).user_property("name", VALUE));
+    assert_hidden(&session::Will::new("t", VALUE));
+}
+
+#[test]
+fn links_and_handles_hide_values_and_logins() {
+    let proxy = statestore_tokio::Proxy::new("h", 1).credentials(VALUE, VALUE);
+    assert_hidden(&proxy);
+    assert_hidden(
+        &statestore_tokio::Options::new("c", "h", 1).credentials("u", VALUE).proxy(proxy),
+    );
+    let event = statestore_tokio::PatternEvent::Changed {
+        key: "k".into(),
+        value: Some(VALUE.into()),
+        version: None,
+    };
+    assert_hidden(&event);
+    assert_hidden(&statestore_tokio::StoreService::builder().seed([("k", VALUE)]));
+    let outgoing = statestore_tokio::adapter::Outgoing::Plain {
+        topic: "t".into(),
+        payload: VALUE.into(),
+        qos: statestore_proto::transport::Qos::AtMostOnce,
+        retain: false,
+    };
+    assert_hidden(&outgoing);
+    let message = statestore_verify::wire::Message {
+        payload: VALUE.into(),
+        correlation_data: Some(VALUE.into()),
+        user_properties: vec![("name".into(), VALUE.into())],
+        ..Default::default()
+    };
+    assert_hidden(&message);
+    let message = Message {
+        sender: "c".into(),
+        topic: "t".into(),
+        payload: VALUE.into(),
+        qos: statestore_proto::transport::Qos::AtMostOnce,
+        response_topic: None,
+        correlation_data: None,
+        content_type: None,
+        message_expiry: None,
+        user_properties: vec![("name".into(), VALUE.into())],
+        delivery: None,
+        arrived: None,
+    };
+    assert_hidden(&message);
 }
 
 /// The text comes from a store that may be hostile.

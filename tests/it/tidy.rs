@@ -6,6 +6,7 @@ mod layers;
 mod links;
 mod protocol_map;
 mod reference;
+mod secrets;
 mod source;
 
 use std::path::{Path, PathBuf};

@@ -16,7 +16,7 @@ use crate::metrics::Metrics;
 use crate::state::{
     CONDITIONS, Editor, FIELDS, HIGHLIGHT_TIME, Prompt, Screen, SelectedKey, View, WatchState,
 };
-use crate::value;
+use crate::value::{self, Value};
 
 const NO_METRICS: &str = "no metrics: start the store with `serve --metrics-listen HOST:PORT --traffic`, \
                           and this command with --metrics-url http://HOST:PORT";
@@ -186,7 +186,7 @@ fn draw_value(
     match &selected.value {
         None if selected.watch == WatchState::Registering => {}
         None => lines.push(Line::raw("no value")),
-        Some(value) => {
+        Some(Value(value)) => {
             lines.push(Line::raw(format!("version {version}")));
             lines.push(Line::raw(format!("expires {expires}, fence {token}")));
             let columns = usize::from(area.width.saturating_sub(2));

@@ -24,3 +24,4 @@ mod tests;
 pub use draw::draw;
 pub use metrics::Metrics;
 pub use state::{Action, Condition, KEYS_MAX, Screen, Update, Write};
+pub use value::Value;

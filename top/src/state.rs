@@ -1,6 +1,7 @@
 //! The state of the screen, and its changes by key presses and updates, without I/O and drawing.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use statestore_tokio::Version;
 use statestore_tokio::diagnostics::text::{on_one_line, one_line};
 
 use crate::metrics::Metrics;
-use crate::value::{Format, parse_edited, to_edit};
+use crate::value::{Format, Value, parse_edited, to_edit};
 
 /// Maximum number of listed keys.
 pub const KEYS_MAX: usize = 10_000;
@@ -43,7 +44,7 @@ pub enum Action {
     /// Set a key.
     Set(Write),
     /// Remove a key if it has this value, with this fencing token.
-    Remove(Bytes, Bytes, Option<String>),
+    Remove(Bytes, Value, Option<String>),
     /// End the program.
     Quit,
 }
@@ -54,7 +55,7 @@ pub struct Write {
     /// The key.
     pub key: Bytes,
     /// The value.
-    pub value: Bytes,
+    pub value: Value,
     /// When to set it.
     pub condition: Condition,
     /// Expiry.
@@ -71,7 +72,7 @@ pub enum Condition {
     /// If the key does not exist.
     IfAbsent,
     /// If the key has this value or does not exist.
-    IfUnchanged(Bytes),
+    IfUnchanged(Value),
 }
 
 /// An update from the store or its metrics.
@@ -86,7 +87,7 @@ pub enum Update {
     /// The listing is complete or has failed.
     Listed(Option<String>),
     /// The watched key has this value, with this version.
-    Changed(Bytes, Option<Bytes>, Option<Version>),
+    Changed(Bytes, Option<Value>, Option<Version>),
     /// The watch of this key is live.
     Live(Bytes),
     /// The watch of this key may miss changes.
@@ -107,7 +108,7 @@ pub enum Update {
 #[derive(Debug)]
 pub(crate) struct SelectedKey {
     pub(crate) key: Bytes,
-    pub(crate) value: Option<Bytes>,
+    pub(crate) value: Option<Value>,
     pub(crate) version: Option<Version>,
     pub(crate) watch: WatchState,
     /// Number of changes since it was selected.
@@ -173,16 +174,23 @@ pub(crate) enum Prompt {
 }
 
 /// The fields of a write.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Editor {
     pub(crate) key: Bytes,
     /// Value of the key when the editor was opened.
-    original: Option<Bytes>,
+    original: Option<Value>,
     /// Value, expiry, token.
     pub(crate) fields: [String; 3],
     /// Index of the current field.
     pub(crate) field: usize,
     pub(crate) condition: usize,
+}
+
+/// Omits the input, which contains a value.
+impl fmt::Debug for Editor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Editor").field("key", &self.key).finish_non_exhaustive()
+    }
 }
 
 pub(crate) const FIELDS: [&str; 3] = ["value", "expires after", "fencing token"];
@@ -341,7 +349,7 @@ impl Screen {
             return;
         };
         let value = selected.value.clone().unwrap_or_default();
-        let text = to_edit(&value);
+        let text = to_edit(&value.0);
         if text.len() > INPUT_MAX {
             "values of more than 4 KiB cannot be edited here: use `statestore set --file`"
                 .clone_into(&mut self.message);

@@ -57,11 +57,7 @@ fn selected_key_shows_its_changes() {
     assert_eq!(watched, Some(Action::Watch(Bytes::from_static(b"a"))));
     let a = Bytes::from_static(b"a");
     let changed = |value: &'static [u8], at: &str| {
-        Update::Changed(
-            Bytes::from_static(b"a"),
-            Some(Bytes::from_static(value)),
-            Some(version(at)),
-        )
+        Update::Changed(Bytes::from_static(b"a"), Some(value.into()), Some(version(at)))
     };
     screen.update(changed(b"{\"t\":21}", "1000:0:s"), now);
     screen.update(Update::Live(a.clone()), now);
@@ -92,7 +88,7 @@ fn edited_value_is_set_only_if_unchanged() {
     press(&mut screen, KeyCode::Down);
     let k = Bytes::from_static(b"k");
     let (old, at) = (Bytes::from_static(b"old"), version("1000:0:s"));
-    screen.update(Update::Changed(k.clone(), Some(old.clone()), Some(at)), now);
+    screen.update(Update::Changed(k.clone(), Some(old.clone().into()), Some(at)), now);
     screen.update(Update::Live(k.clone()), now);
     press(&mut screen, KeyCode::Char('e'));
     type_in(&mut screen, "er");
@@ -104,7 +100,10 @@ fn edited_value_is_set_only_if_unchanged() {
     let shown = drawn(&mut screen, 80, 20, now);
     assert!(shown.contains("value: older") && shown.contains("expires after: 10s_"), "{shown}");
     let Some(Action::Set(write)) = press(&mut screen, KeyCode::Enter) else { panic!("no write") };
-    assert_eq!((&write.value[..], &write.condition), (&b"older"[..], &Condition::IfUnchanged(old)));
+    assert_eq!(
+        (&write.value.0[..], &write.condition),
+        (&b"older"[..], &Condition::IfUnchanged(old.into()))
+    );
     let mut other = write.clone();
     other.condition = Condition::Always;
     // The notification can arrive before the response.
@@ -116,12 +115,16 @@ fn edited_value_is_set_only_if_unchanged() {
     screen.update(Update::Set(other, Ok(None)), now);
     assert!(drawn(&mut screen, 80, 20, now).contains("k: not set: the value has changed"));
     // The expiry of another client's value is unknown.
-    screen.update(Update::Changed(k.clone(), Some(k.clone()), Some(version("3000:0:s"))), now);
+    screen
+        .update(Update::Changed(k.clone(), Some(k.clone().into()), Some(version("3000:0:s"))), now);
     assert!(drawn(&mut screen, 80, 20, now).contains("expires unknown"));
     press(&mut screen, KeyCode::Char('d'));
     assert_eq!(press(&mut screen, KeyCode::Char('n')), None);
     press(&mut screen, KeyCode::Char('d'));
-    assert_eq!(press(&mut screen, KeyCode::Char('y')), Some(Action::Remove(k.clone(), k, None)));
+    assert_eq!(
+        press(&mut screen, KeyCode::Char('y')),
+        Some(Action::Remove(k.clone(), k.into(), None))
+    );
 }
 
 #[test]
@@ -145,7 +148,7 @@ fn keys_and_input_are_limited() {
     press(&mut screen, KeyCode::Enter);
     let key = Bytes::from_static(b"flapping");
     for _ in 0..=KEY_BYTES_MAX / key.len() {
-        let value = Some(Bytes::from_static(b"v"));
+        let value = Some("v".into());
         screen.update(Update::Changed(key.clone(), value, Some(version("1000:0:s"))), now);
         screen.update(Update::Changed(key.clone(), None, None), now);
     }
@@ -164,7 +167,7 @@ fn listed_key_does_not_keep_its_page_in_memory() {
     screen.update(Update::Key(page.slice(..3)), now);
     let selected = press(&mut screen, KeyCode::Down);
     assert_eq!(selected, Some(Action::Watch(Bytes::from_static(b"kkk"))));
-    let value = Some(Bytes::from_static(b"v"));
+    let value = Some("v".into());
     screen.update(Update::Changed(page.slice(..3), value, Some(version("1000:0:s"))), now);
     assert!(page.is_unique(), "nothing else refers to the page");
 }
@@ -302,7 +305,8 @@ fn editor_opens_again_if_set_fails() {
     let now = tokio::time::Instant::now().into_std();
     press(&mut screen, KeyCode::Down);
     let k = Bytes::from_static(b"k");
-    screen.update(Update::Changed(k.clone(), Some(k.clone()), Some(version("1000:0:s"))), now);
+    screen
+        .update(Update::Changed(k.clone(), Some(k.clone().into()), Some(version("1000:0:s"))), now);
     screen.update(Update::Live(k.clone()), now);
     press(&mut screen, KeyCode::Char('e'));
     type_in(&mut screen, " and more");

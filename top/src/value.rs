@@ -1,5 +1,8 @@
-//! Formats a value as lines of the screen and as an editable line.
+//! A value, and its format as lines of the screen and as an editable line.
 
+use std::fmt;
+
+use bytes::Bytes;
 use statestore_tokio::diagnostics::text::on_one_line;
 
 /// Maximum number of bytes of a value that are shown.
@@ -9,6 +12,22 @@ const SHOWN_MAX: usize = 64 << 10;
 const HEX_LINE: usize = 16;
 const HEX_COLUMNS: usize = 8 + 3 * HEX_LINE + 1 + HEX_LINE;
 const HEX_LINE_SHORT: usize = 8;
+
+/// A value. `Debug` shows only its length.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Value(pub Bytes);
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} bytes>", self.0.len())
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Value {
+    fn from(bytes: T) -> Self {
+        Self(bytes.into())
+    }
+}
 
 /// Format of a value on the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

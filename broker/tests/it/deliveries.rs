@@ -146,7 +146,7 @@ fn parts_have_the_expiry_interval_of_the_first_part() {
         net.unread.entry(a).or_default().extend_from_slice(&part);
         net.now += seconds(0x0101_0101);
         let [message] = &net.receive_messages(a)[..] else { panic!("one message") };
-        let properties = properties.map(|property| format!("{property:?}"));
+        let properties = properties.map(|property| show_property(&property));
         assert_eq!(message.properties, properties, "{cut}");
     }
 }

@@ -32,6 +32,7 @@ use statestore_mqtt::packet::{
 };
 use statestore_mqtt::property::Property;
 use statestore_mqtt::{Qos, Reason};
+use statestore_testkit::wire::mqtt_text::show_property;
 
 type Properties<'a> = &'a [Property<'a>];
 
@@ -79,7 +80,7 @@ impl From<Packet<'_>> for Received {
                 properties: publish
                     .properties
                     .iter()
-                    .map(|property| format!("{property:?}"))
+                    .map(|property| show_property(&property))
                     .collect(),
             }),
             Packet::PubAck(ack) => Self::PubAck(ack.id.get(), ack.reason),

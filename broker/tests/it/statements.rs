@@ -210,9 +210,8 @@ fn publish_properties_are_forwarded_unaltered_and_in_order() {
     let to = net.try_connect("to", PERSISTENT);
     let mut expected = sent;
     expected[2] = Property::MessageExpiry(21);
-    let mut expected: Vec<String> =
-        expected.iter().map(|property| format!("{property:?}")).collect();
-    expected.push(format!("{:?}", Property::SubscriptionId(9)));
+    let mut expected: Vec<String> = expected.iter().map(show_property).collect();
+    expected.push(show_property(&Property::SubscriptionId(9)));
     assert_eq!(net.receive_messages(to)[0].properties, expected);
     net.close(to);
     net.send(from, Packet::Publish(message));

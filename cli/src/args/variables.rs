@@ -1,5 +1,5 @@
-//! Errors about values of environment variables. An error of clap names only the option, so the
-//! name of the variable is added.
+//! Errors of clap: about values of environment variables, whose names are added, and about values
+//! that must not be shown.
 
 use std::ffi::{OsStr, OsString};
 
@@ -31,6 +31,27 @@ pub(super) fn name_variable(mut error: Error, command: &Command, line: &[OsStrin
     if let Some((_, name)) = variables.find(is_it) {
         let text = format!("{option} of the variable {}", name.display());
         error.insert(ContextKind::InvalidArg, ContextValue::String(text));
+    }
+    error
+}
+
+/// Removes an unexpected argument that may be a password or a value from an error.
+pub(super) fn without_stray_value(mut error: Error, command: &Command, line: &[OsString]) -> Error {
+    let command = subcommand(command, line);
+    let takes_value = command.get_arguments().any(|argument| argument.get_id() == "value");
+    let has_user = line.iter().any(|word| word.to_str().is_some_and(|word| word.contains("-user")));
+    if !takes_value && !has_user && command.get_name() != "passwd" {
+        return error;
+    }
+    let is_value = |context: &ContextValue| match context {
+        ContextValue::String(argument) => !argument.starts_with('-'),
+        _ => false,
+    };
+    if error.kind() == ErrorKind::UnknownArgument
+        && error.get(ContextKind::InvalidArg).is_some_and(is_value)
+    {
+        let hidden = ContextValue::String("(hidden)".to_owned());
+        error.insert(ContextKind::InvalidArg, hidden);
     }
     error
 }

@@ -102,7 +102,7 @@ fn authority(directory: &mut Directory, now: Duration) -> Result<Authority, Fail
     if let Some((certificate, key)) = read_pair(directory, AUTHORITY)?
         && known.is_some_and(|known| !expires_soon(known, now))
     {
-        let key = KeyPair::from_pem(&key).map_err(|error| failed(&error))?;
+        let key = read_key(AUTHORITY.key, &key)?;
         let issuer = Issuer::new(authority_params(now)?, key);
         return Ok(Authority { issuer, digest: digest_of(&certificate), is_new: false });
     }
@@ -111,7 +111,7 @@ fn authority(directory: &mut Directory, now: Duration) -> Result<Authority, Fail
     let made = made.map_err(|error| failed(&error))?;
     let (certificate, key) = (made.pem(), made.key().serialize_pem());
     write_pair(directory, AUTHORITY, &certificate, &key, Validity::default(), now)?;
-    let key = KeyPair::from_pem(&key).map_err(|error| failed(&error))?;
+    let key = read_key(AUTHORITY.key, &key)?;
     let issuer = Issuer::new(authority_params(now)?, key);
     Ok(Authority { issuer, digest: digest_of(&certificate), is_new: true })
 }
@@ -222,6 +222,16 @@ fn write_pair(
     directory.write(pair.key, key)?;
     directory.write(pair.certificate, certificate)?;
     directory.set_validity(pair.certificate, Validity { made, expires, ..validity })
+}
+
+/// Parses a private key of the directory. The error of the parser may quote it, so it is dropped.
+pub(super) fn read_key(name: &str, pem: &str) -> Result<KeyPair, Failure> {
+    KeyPair::from_pem(pem).map_err(|_| {
+        Failure::bad_input(format_args!(
+            "--dir: {name} is not the private key that `statestore dev` made; delete the directory \
+             to start again"
+        ))
+    })
 }
 
 fn failed(error: &rcgen::Error) -> Failure {

@@ -348,9 +348,10 @@ fn read_made(path: &Path) -> Result<Made, Failure> {
     let Some(text) = read_private(&path)? else { return Ok(Made::default()) };
     serde_json::from_str(&text).map_err(|error| {
         Failure::bad_input(format_args!(
-            "{}: not the list that `statestore dev` wrote: {error}; delete the directory to start \
-             again",
-            path_on_one_line(&path)
+            "{}: not the list that `statestore dev` wrote: error in line {}; delete the directory \
+             to start again",
+            path_on_one_line(&path),
+            error.line()
         ))
     })
 }

@@ -9,7 +9,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use serde_json::json;
 
-use crate::dev::certificates::missing_half;
+use crate::dev::certificates::{missing_half, read_key};
 use crate::dev::directory::{Directory, digest_of};
 use crate::failure::Failure;
 
@@ -85,10 +85,10 @@ impl TokenSigner {
             return Err(Failure::bad_input("--token-lifetime: it must be from 10s to 24h"));
         }
         let key = match (directory.read(KEY)?, directory.read(KEY_SET)?) {
-            (Some(key), Some(_)) => KeyPair::from_pem(&key).map_err(failed)?,
+            (Some(key), Some(_)) => read_key(KEY, &key)?,
             // The first start was interrupted, or the file was deleted.
             (Some(key), None) => {
-                let key = KeyPair::from_pem(&key).map_err(failed)?;
+                let key = read_key(KEY, &key)?;
                 directory.write(KEY_SET, &key_set(&key)?)?;
                 key
             }

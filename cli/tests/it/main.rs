@@ -41,6 +41,7 @@ mod process;
 #[cfg(feature = "etcd")]
 mod reference;
 mod second_store;
+mod secrets;
 mod seed;
 mod serve_output;
 mod serve_settings;

@@ -1,8 +1,11 @@
 //! Iteration over validated properties without decoding them.
 
+use core::fmt;
+
 use super::Property;
 use super::value::ValueType;
 use crate::error::Malformed;
+use crate::hidden::Hidden;
 use crate::wire::Reader;
 
 /// Iterator over validated properties that are not decoded. Skipping a property costs only reading
@@ -23,12 +26,19 @@ use crate::wire::Reader;
 pub struct Pieces<'a>(Reader<'a>);
 
 /// An encoded property.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Piece<'a> {
     /// The identifier, one of [`id`](super::id).
     pub id: u8,
     /// The identifier and the value.
     pub bytes: &'a [u8],
+}
+
+/// Omits the value.
+impl fmt::Debug for Piece<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Piece").field("id", &self.id).field("bytes", &Hidden(self.bytes)).finish()
+    }
 }
 
 impl<'a> Pieces<'a> {

@@ -5,6 +5,7 @@ use core::num::NonZeroU16;
 
 use bytes::{Buf as _, Bytes};
 
+use crate::hidden::Hidden;
 use crate::packet::Publish;
 use crate::property::Properties;
 use crate::qos::Qos;
@@ -162,7 +163,7 @@ impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Message")
             .field("topic", &self.topic())
-            .field("payload", &format_args!("<{} bytes>", self.payload().len()))
+            .field("payload", &Hidden(self.payload()))
             .field("qos", &self.qos)
             .field("retain", &self.retain)
             .field("dup", &self.dup)

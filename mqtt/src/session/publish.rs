@@ -14,6 +14,7 @@ use super::publish_packet::{Wire, check_server, packet_max};
 use super::{Phase, Session};
 use crate::alias::Alias;
 use crate::error::Malformed;
+use crate::hidden::Hidden;
 use crate::kind::Kind;
 use crate::property::{Encode, Place, id};
 use crate::qos::Qos;
@@ -42,7 +43,7 @@ impl<P> core::fmt::Debug for Publish<'_, P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Publish")
             .field("topic", &self.topic)
-            .field("payload", &format_args!("<{} bytes>", self.payload.len()))
+            .field("payload", &Hidden(&self.payload))
             .field("qos", &self.qos)
             .field("retain", &self.retain)
             .field("token", &self.token)

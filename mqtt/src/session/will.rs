@@ -6,6 +6,7 @@ use core::fmt;
 use bytes::{Bytes, BytesMut};
 
 use crate::error::Unwritable;
+use crate::hidden::Hidden;
 use crate::property::{Encode as _, Property};
 use crate::qos::Qos;
 
@@ -69,7 +70,7 @@ impl fmt::Debug for Will {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Will")
             .field("topic", &self.topic)
-            .field("payload", &format_args!("<{} bytes>", self.payload.len()))
+            .field("payload", &Hidden(&self.payload))
             .field("qos", &self.qos)
             .field("retain", &self.retain)
             .field("delay", &self.delay)

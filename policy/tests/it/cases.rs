@@ -35,11 +35,11 @@ allow  id=lamp user=ann group=sensors  fence readings/bob/lux
 #[test]
 fn invalid_case_is_rejected_with_its_line() {
     for (line, problem) in [
-        ("permit id=a CONNECT", "begins with `permit`"),
+        ("permit id=a CONNECT", "begins with another word than allow or deny"),
         ("allow id=a id=b CONNECT", "contains `id` twice"),
         ("allow g=a g=b CONNECT", "contains `g` twice"),
-        ("allow id=a FETCH k", "contains `FETCH`; expected one of CONNECT"),
-        ("allow id=a", "contains ``; expected"),
+        ("allow id=a FETCH k", "contains an unknown operation; expected one of CONNECT"),
+        ("allow id=a", "contains an unknown operation; expected"),
         ("allow id=a GET", "lacks a key or topic"),
         ("allow id=a CONNECT b", "takes no argument"),
     ] {

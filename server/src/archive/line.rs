@@ -16,6 +16,8 @@ use statestore_proto::time::UnixTime;
 
 use statestore_tokio::diagnostics::text::printable;
 
+use crate::json;
+
 const FORMAT: &str = "statestore-dump";
 
 /// Version of the format. A later one is rejected.
@@ -295,15 +297,7 @@ fn decode<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
         let column = error.column();
         match error.classify() {
             Category::Eof => "it is not JSON: it was cut short".to_owned(),
-            Category::Data => {
-                // The text before these words contains the value.
-                let text = error.to_string();
-                let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
-                match what.rsplit_once("expected ") {
-                    Some((_, expected)) => format!("column {column}: expected {expected}"),
-                    None => format!("column {column}: {what}"),
-                }
-            }
+            Category::Data => format!("column {column}: {}", json::cause(&error)),
             _ => format!("it is not JSON from column {column} on"),
         }
     })

@@ -3,9 +3,8 @@
 use clap::builder::{BoolishValueParser, StyledStr};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use statestore_tokio::diagnostics::text::hide_credentials;
 
-use super::{Config, ConfigFile};
+use super::{Config, ConfigFile, secret};
 
 /// Origin of the value of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,23 +64,11 @@ impl Config {
     /// URLs, and settings without a value are missing.
     #[must_use]
     pub fn sections(&self) -> std::collections::BTreeMap<String, toml::Table> {
-        let table = toml::Table::try_from(self).unwrap_or_default();
         let section = |(name, value)| match value {
-            toml::Value::Table(mut section) => {
-                section.iter_mut().for_each(|(_, value)| hide(value));
-                Some((name, section))
-            }
+            toml::Value::Table(section) => Some((name, section)),
             _ => None,
         };
-        table.into_iter().filter_map(section).collect()
-    }
-}
-
-fn hide(value: &mut toml::Value) {
-    match value {
-        toml::Value::String(text) => *text = hide_credentials(text).into(),
-        toml::Value::Array(values) => values.iter_mut().for_each(hide),
-        _ => {}
+        secret::shown(self).into_iter().filter_map(section).collect()
     }
 }
 

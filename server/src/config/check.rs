@@ -186,8 +186,9 @@ impl Config {
         expiry::rules(store)?;
         NodeId::new(&store.node_id)
             .map_err(|error| ConfigError::setting("node-id", error.to_string()))?;
-        self.http.http_allowed_hosts.iter().try_for_each(|name| check_host_name(name))?;
-        self.listen.websocket_origin.iter().try_for_each(|origin| check_origin(origin))
+        let (hosts, origins) = (&self.http.http_allowed_hosts, &self.listen.websocket_origin);
+        (1..).zip(hosts).try_for_each(|(number, name)| check_host_name(number, name))?;
+        (1..).zip(origins).try_for_each(|(number, origin)| check_origin(number, origin))
     }
 }
 
@@ -201,8 +202,9 @@ fn check_all(requirements: &[(Setting, Setting)]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// An origin has a scheme, a host and an optional port, as browsers send it.
-fn check_origin(origin: &str) -> Result<(), ConfigError> {
+/// An origin has a scheme, a host and an optional port, as browsers send it. The error contains its
+/// number instead: a URL in a wrong place may contain a password.
+fn check_origin(number: usize, origin: &str) -> Result<(), ConfigError> {
     let host = origin.split_once("://").map(|(_, host)| host);
     let is_host = |host: &str| !host.is_empty() && !host.contains(['/', '*', ' ']);
     if origin == "*" || origin == "null" || host.is_some_and(is_host) {
@@ -211,20 +213,20 @@ fn check_origin(origin: &str) -> Result<(), ConfigError> {
     Err(ConfigError::setting(
         "websocket-origin",
         format!(
-            "{origin:?} is not an origin such as https://panel.example or http://localhost:8080, \
-             or *"
+            "value {number} is not an origin such as https://panel.example or \
+             http://localhost:8080, or *"
         ),
     ))
 }
 
 /// A host name has neither scheme nor port.
-fn check_host_name(name: &str) -> Result<(), ConfigError> {
+fn check_host_name(number: usize, name: &str) -> Result<(), ConfigError> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let is_label = |label: &str| !label.is_empty() && label.bytes().all(is_allowed);
     if name.split('.').all(is_label) {
         return Ok(());
     }
-    let reason = format!("{name:?} is not a host name such as store.example, without a port");
+    let reason = format!("value {number} is not a host name such as store.example, without a port");
     Err(ConfigError::setting("http-allowed-hosts", reason))
 }
 

@@ -1,13 +1,18 @@
 //! TLS files of a client of a broker.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 use statestore_client::{Tls, TlsError, tls_config};
+use statestore_tokio::adapter::pem_section;
 use tokio_rustls::rustls;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::ConfigError;
+
+/// Bytes of a file that are searched for a key or a certificate, the limit of [`tls_config`].
+const PEM_BYTES_MAX: u64 = 1 << 20;
 
 /// Paths of the PEM files of a client of a broker, as the settings `tls-ca`, `tls-cert`, `tls-key`
 /// and `tls-key-password-file` name them.
@@ -93,7 +98,14 @@ impl ClientTlsFiles<'_> {
 
 /// Returns whether the certificate file contains only a key, and the key file only a certificate.
 fn is_swapped(cert: &Path, key: &Path) -> bool {
-    let has_certificate = |path| CertificateDer::from_pem_file(path).is_ok();
-    let has_key = |path| PrivateKeyDer::from_pem_file(path).is_ok();
-    !has_certificate(cert) && has_key(cert) && has_certificate(key) && !has_key(key)
+    let read = |path| {
+        let mut pem = Vec::new();
+        // A file that cannot be read contains neither.
+        let _ = File::open(path).and_then(|file| file.take(PEM_BYTES_MAX).read_to_end(&mut pem));
+        pem
+    };
+    let (cert, key) = (read(cert), read(key));
+    let has_certificate = |pem: &[u8]| pem_section::<CertificateDer<'_>>(pem).is_ok();
+    let has_key = |pem: &[u8]| pem_section::<PrivateKeyDer<'_>>(pem).is_ok();
+    !has_certificate(&cert) && has_key(&cert) && has_certificate(&key) && !has_key(&key)
 }

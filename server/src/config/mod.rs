@@ -21,7 +21,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use statestore_tokio::diagnostics::text::hide_credentials;
+use statestore_tokio::diagnostics::text::without_value;
 use toml::de::DeTable;
 
 #[cfg(feature = "clap")]
@@ -122,7 +122,7 @@ pub enum ConfigError {
         path: Option<PathBuf>,
         /// Line number, from 1.
         line: usize,
-        /// The cause, on one line.
+        /// The cause, on one line, without the text of the file.
         message: String,
     },
     /// A value is out of range or malformed, or a setting requires or excludes another one.
@@ -161,9 +161,13 @@ impl Config {
 impl ConfigError {
     fn syntax(path: Option<&Path>, text: &str, error: &toml::de::Error) -> Self {
         let start = error.span().map_or(0, |span| span.start);
-        // The message quotes a value of the wrong type.
-        let message =
-            hide_credentials(&error.message().lines().collect::<Vec<_>>().join(" ")).into();
+        // Any value may be a password in a wrong place. So may a name, unless it looks like one of
+        // a setting.
+        let message = match (error.message(), unknown_name(error.message())) {
+            (unknown, Some(name)) if is_like_a_setting(name) => unknown.into(),
+            (other, _) => without_value(other),
+        };
+        let message = message.lines().collect::<Vec<_>>().join(" ");
         Self::Syntax { path: path.map(Into::into), line: line_at(text, start), message }
     }
 
@@ -246,6 +250,16 @@ fn lines(text: &str) -> Result<BTreeMap<String, usize>, toml::de::Error> {
     let sections = table.get_ref().values().filter_map(|section| section.get_ref().as_table());
     let keys = sections.flat_map(|section| section.keys());
     Ok(keys.map(|key| (key.get_ref().to_string(), line_at(text, key.span().start))).collect())
+}
+
+/// Returns the name in a message of serde about an unknown field.
+fn unknown_name(message: &str) -> Option<&str> {
+    message.strip_prefix("unknown field `")?.split('`').next()
+}
+
+/// Names of settings have only lower-case letters and hyphens.
+fn is_like_a_setting(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
 }
 
 fn line_at(text: &str, at: usize) -> usize {

@@ -1,4 +1,4 @@
-//! A value that is not shown.
+//! Settings that are not shown: passwords, also those in URLs.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -6,6 +6,23 @@ use std::str::FromStr;
 
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use statestore_tokio::diagnostics::text::hide_credentials;
+
+/// Returns settings without passwords, also those in URLs.
+pub(super) fn shown(settings: &impl Serialize) -> toml::Table {
+    let mut table = toml::Table::try_from(settings).unwrap_or_default();
+    table.iter_mut().for_each(|(_, value)| hide(value));
+    table
+}
+
+fn hide(value: &mut toml::Value) {
+    match value {
+        toml::Value::String(text) => *text = hide_credentials(text).into(),
+        toml::Value::Array(values) => values.iter_mut().for_each(hide),
+        toml::Value::Table(table) => table.iter_mut().for_each(|(_, value)| hide(value)),
+        _ => {}
+    }
+}
 
 /// A password. Neither `Debug` nor serialization shows it.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,10 +1,12 @@
 //! Settings of the store: its rules, its limits, its durability and its diagnosis.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::secret::shown;
 use super::{Secret, time};
 
 /// Authorization.
@@ -176,7 +178,7 @@ pub enum Durable {
 }
 
 /// Several stores over one etcd: one leads, the others are standbys.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
@@ -246,6 +248,12 @@ impl Default for Etcd {
     }
 }
 
+impl fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&shown(self), f)
+    }
+}
+
 /// Consistency of reads in a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -261,7 +269,7 @@ pub enum Reads {
 }
 
 /// An external broker, instead of the embedded one.
-#[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[derive(Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
@@ -316,6 +324,12 @@ pub struct ExternalBroker {
     /// store with another client id first, since both would execute each request
     #[cfg_attr(feature = "clap", arg(long))]
     pub take_over: bool,
+}
+
+impl fmt::Debug for ExternalBroker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&shown(self), f)
+    }
 }
 
 /// Monitoring over HTTP.

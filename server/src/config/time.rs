@@ -9,7 +9,8 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(Duration::ZERO) => Err("must be greater than zero".to_owned()),
         Ok(duration) => Ok(duration),
-        Err(error) => Err(format!("{error} (for example 500ms or 3s)")),
+        // The text is not quoted: any value may be a password in a wrong place.
+        Err(_) => Err("must be a number with a unit, for example 500ms or 3s".to_owned()),
     }
 }
 

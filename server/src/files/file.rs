@@ -1,5 +1,6 @@
 //! A file that is read again, and the version that was read last.
 
+use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -32,12 +33,22 @@ struct Attributes {
 }
 
 /// The contents of a file.
-#[derive(Debug)]
 pub struct FileContents {
     /// All bytes of the file.
     pub bytes: Vec<u8>,
     /// Set if every user of this machine can read the file. Always false without Unix permissions.
     pub is_readable_by_all: bool,
+}
+
+/// Omits the bytes, which may be a private key.
+impl fmt::Debug for FileContents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes, is_readable_by_all } = self;
+        f.debug_struct("FileContents")
+            .field("bytes", &format_args!("<{} bytes>", bytes.len()))
+            .field("is_readable_by_all", is_readable_by_all)
+            .finish()
+    }
 }
 
 /// Reason why a file could not be read.

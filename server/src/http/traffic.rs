@@ -7,6 +7,8 @@ use statestore_tokio::service::{self, ClientTraffic, KeyTraffic};
 
 use statestore_tokio::diagnostics::text::{one_line, printable};
 
+use crate::json;
+
 /// Content type of the table.
 pub(super) const CONTENT_TYPE: &str = "application/json";
 
@@ -76,7 +78,7 @@ impl TrafficTable {
     /// # Errors
     /// A description of the error if it is not such JSON.
     pub fn decode(json: &str) -> Result<Self, String> {
-        serde_json::from_str(json).map_err(|error| error.to_string())
+        serde_json::from_str(json).map_err(|error| json::cause(&error))
     }
 }
 

@@ -14,6 +14,8 @@ mod policy;
 mod reload;
 mod renewal;
 #[cfg(feature = "server")]
+mod secrets;
+#[cfg(feature = "server")]
 mod server;
 #[cfg(feature = "service-accounts")]
 mod service_accounts;

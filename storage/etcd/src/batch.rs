@@ -31,7 +31,7 @@ const RESPONSE_WITHIN: usize = 8;
 const OVERHEAD: usize = 64;
 
 /// The writes of one transaction.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Part {
     /// Keys in etcd with their new values; `None` for removed keys.
     pub(crate) writes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
@@ -43,7 +43,6 @@ pub(crate) struct Part {
 
 /// The transactions of a commit. The commit is split between requests, so that a write and its
 /// response are in the same transaction.
-#[derive(Debug)]
 pub(crate) struct Parts {
     records: VecDeque<Record>,
 }

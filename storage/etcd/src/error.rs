@@ -26,12 +26,12 @@ pub enum OptionsError {
     /// The list of endpoints is empty.
     #[error("no etcd endpoint is given; give at least one, such as http://127.0.0.1:2379")]
     NoEndpoint,
-    /// An endpoint is not a supported URL.
+    /// The endpoint with this number, from 1, is not a supported URL. It may contain a password.
     #[error(
-        "{0:?} is not an etcd endpoint; write http://HOST:PORT, or with certificates \
+        "etcd endpoint {0} is invalid; write http://HOST:PORT, or with certificates \
          https://HOST:PORT, which requires the feature `tls`"
     )]
-    Endpoint(String),
+    Endpoint(usize),
     /// An endpoint contains a user or a password, which messages with this endpoint would show.
     #[error(
         "an etcd endpoint contains a user; remove the part before the @, and give the user and the \

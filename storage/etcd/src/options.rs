@@ -152,14 +152,17 @@ impl Options {
         if self.endpoints.is_empty() {
             return Err(OptionsError::NoEndpoint);
         }
-        for endpoint in &self.endpoints {
+        for (number, endpoint) in (1..).zip(&self.endpoints) {
             let scheme = if self.is_secure() { "https://" } else { "http://" };
             let host = endpoint.strip_prefix(scheme).unwrap_or_default();
-            if host.contains('@') {
+            if endpoint.contains('@') {
                 return Err(OptionsError::EndpointWithUser);
             }
-            if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
-                return Err(OptionsError::Endpoint(endpoint.clone()));
+            let is_host = has_valid_port(host)
+                && !host.is_empty()
+                && !host.contains(|c: char| c.is_whitespace() || c.is_control());
+            if !is_host {
+                return Err(OptionsError::Endpoint(number));
             }
         }
         let prefix = &self.prefix;
@@ -180,11 +183,21 @@ impl Options {
     }
 }
 
-/// Omits the password.
+/// Returns whether the port of a host, if any, is a number. Without a host, a password would be in
+/// its place: `http://root:secret`.
+fn has_valid_port(host: &str) -> bool {
+    let authority = host.split('/').next().unwrap_or_default();
+    match authority.rsplit_once(':') {
+        Some((_, port)) if !port.ends_with(']') => port.parse::<u16>().is_ok(),
+        _ => true,
+    }
+}
+
+/// Omits the password, and the endpoints, which may contain one until they are checked.
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
-            .field("endpoints", &self.endpoints)
+            .field("endpoints", &self.endpoints.len())
             .field("prefix", &self.prefix)
             .field("name", &self.name)
             .field("address", &self.address)
@@ -206,10 +219,14 @@ mod tests {
     fn invalid_options_are_refused() {
         assert_eq!(options().check(), Ok(()));
         assert_eq!(Options::new::<String>([]).check(), Err(OptionsError::NoEndpoint));
-        for endpoint in ["127.0.0.1:2379", "http://", "mqtt://host:1", "http://a b:1"] {
-            let wrong = Err(OptionsError::Endpoint(endpoint.to_owned()));
-            assert_eq!(Options::new([endpoint]).check(), wrong);
+        for endpoint in
+            ["127.0.0.1:2379", "http://", "mqtt://host:1", "http://a b:1", "http://root:secret"]
+        {
+            let wrong = Err(OptionsError::Endpoint(2));
+            assert_eq!(Options::new(["http://[::1]:2379", endpoint]).check(), wrong, "{endpoint}");
         }
+        let no_scheme = Options::new(["root:secret@127.0.0.1:2379"]).check();
+        assert_eq!(no_scheme, Err(OptionsError::EndpointWithUser));
         let with_user = Options::new(["http://root:secret@127.0.0.1:2379"]).check();
         assert_eq!(with_user, Err(OptionsError::EndpointWithUser));
         // https without TLS options would trust no certificate; TLS options with http would send

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`brokers`] | mosquitto and etcd as processes, a scripted MQTT server |
 //! | [`conformance`] | suites for async handles, and the conformance suite in this process |
-//! | [`credentials`] | certificates and tokens |
+//! | [`credentials`] | certificates, tokens, and a secret that nothing may print |
 //! | [`Depth`] | how many seeds the longest tests run |
 //! | [`links`] | suites that every MQTT link passes |
 //! | [`process`] | commands, ports, logs, counted memory, a time limit for waits |

@@ -55,7 +55,7 @@ impl fmt::Display for Lost {
 impl std::error::Error for Lost {}
 
 /// A PUBLISH with all properties that the protocol uses.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Message {
     /// Topic name.
     pub topic: String,
@@ -75,6 +75,23 @@ pub struct Message {
     pub message_expiry: Option<u32>,
     /// User properties in their order.
     pub user_properties: Vec<(String, String)>,
+}
+
+/// Omits the payload and the values of user properties.
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.user_properties.iter().map(|(name, _)| &**name).collect();
+        f.debug_struct("Message")
+            .field("topic", &self.topic)
+            .field("payload", &format_args!("<{} bytes>", self.payload.len()))
+            .field("qos", &self.qos)
+            .field("retain", &self.retain)
+            .field("response_topic", &self.response_topic)
+            .field("content_type", &self.content_type)
+            .field("message_expiry", &self.message_expiry)
+            .field("user_properties", &names)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Message {

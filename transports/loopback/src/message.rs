@@ -39,14 +39,15 @@ pub struct Message {
     pub arrived: Option<Instant>,
 }
 
-/// Omits the payload, which may contain a value.
+/// Omits the payload, which may contain a value, and the values of user properties.
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.user_properties.iter().map(|(name, _)| &**name).collect();
         f.debug_struct("Message")
             .field("sender", &self.sender)
             .field("topic", &self.topic)
             .field("payload", &format_args!("<{} bytes>", self.payload.len()))
-            .field("user_properties", &self.user_properties)
+            .field("user_properties", &names)
             .finish_non_exhaustive()
     }
 }

@@ -17,6 +17,8 @@ pub use crate::link::{
     ReceivedPublish, Ticket, machine_qos, machine_reason, packet_qos, packet_refusal,
     publish_packet, read_properties,
 };
+#[cfg(feature = "tls")]
+pub use crate::link::{pem_section, pem_sections};
 
 /// Returns a handle for an application, which connects in the background. `build` sets timeouts,
 /// limits and pauses.

@@ -105,7 +105,7 @@ pub use link::{
     SettingsError, UrlError,
 };
 #[cfg(feature = "tls")]
-pub use link::{TlsError, tls_config};
+pub use link::{PemError, TlsError, tls_config};
 pub use lock::{Election, HolderWatch, Leadership, LeasedLock, LockError, LockGuard, Update};
 pub use metrics::histogram::Histogram;
 pub use metrics::stats::ClientStats;

@@ -20,6 +20,7 @@ use statestore_mqtt::packet::{Ack, Acks, ConnAck, Header, Notice, Packet, Publis
 use statestore_mqtt::property::Property;
 use statestore_mqtt::session::{self, Error, Event, Lost, Message, Options, SendError, Session};
 use statestore_mqtt::{Qos, Reason};
+use statestore_testkit::wire::mqtt_text::show_property;
 
 type Properties<'a> = &'a [Property<'a>];
 
@@ -50,7 +51,7 @@ enum Sent {
 }
 
 fn text<'a, P: IntoIterator<Item = Property<'a>>>(properties: P) -> Vec<String> {
-    properties.into_iter().map(|property| format!("{property:?}")).collect()
+    properties.into_iter().map(|property| show_property(&property)).collect()
 }
 
 impl Sent {

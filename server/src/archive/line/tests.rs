@@ -106,7 +106,7 @@ fn error_contains_the_reason_and_nothing_of_the_line() {
         (r#"{"key":"k","key_base64":"aw==","value":"hush"}"#, "both key"),
         (r#"{"key":"k","value":"hush","value":"hush"}"#, "duplicate field `value`"),
         (r#"{"key":"","value":"hush"}"#, "empty"),
-        (r#"{"key":7,"value":"hush"}"#, "column 8: expected a string"),
+        (r#"{"key":7,"value":"hush"}"#, "column 8: invalid type, expected a string"),
         (r#"{"key":"k","value":{"hush":"hush"}}"#, "expected a string"),
         (r#"{"key":"k","value_base64":"hush!"}"#, "not Base64"),
         (r#"{"key":"k","value":"hush","version":"hush"}"#, "version is not a version"),

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use humantime::format_rfc3339_seconds;
+use statestore_tokio::PemError;
 use tokio_rustls::rustls;
-use tokio_rustls::rustls::pki_types::pem;
 use tokio_rustls::rustls::server::VerifierBuilderError;
 
 /// Error in the certificates and keys of a TLS configuration.
@@ -15,7 +15,7 @@ use tokio_rustls::rustls::server::VerifierBuilderError;
 pub enum TlsError {
     /// The certificate chain is not PEM, or contains no certificate.
     #[error("no usable certificate chain: {0}")]
-    Chain(#[source] pem::Error),
+    Chain(#[source] PemError),
     /// The certificate file contains a private key and no certificate.
     #[error(
         "this is a private key, not a certificate; are the certificate file and the key file \
@@ -24,7 +24,7 @@ pub enum TlsError {
     ChainIsKey,
     /// The key is not PEM, or contains no key.
     #[error("no usable key: {0}")]
-    Key(#[source] pem::Error),
+    Key(#[source] PemError),
     /// The key file contains a certificate and no private key.
     #[error(
         "this is a certificate, not a private key; are the certificate file and the key file \
@@ -56,7 +56,7 @@ pub enum TlsError {
     InvalidValidityPeriod,
     /// The client CA file is not PEM, or contains no certificate.
     #[error("no usable client CA certificate: {0}")]
-    AuthorityPem(#[source] pem::Error),
+    AuthorityPem(#[source] PemError),
     /// A client CA certificate is unusable.
     #[error("unusable client CA certificate: {0}")]
     Authority(#[source] rustls::Error),
@@ -66,7 +66,7 @@ pub enum TlsError {
         /// Position of the file, from zero.
         file: usize,
         /// Error of the PEM parser.
-        error: pem::Error,
+        error: PemError,
     },
     /// A revocation list is malformed, or is of an unsupported kind: a delta list or an indirect
     /// list.

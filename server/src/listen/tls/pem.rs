@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use statestore_tokio::PemError;
+use statestore_tokio::adapter::{pem_section, pem_sections};
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::client::verify_server_cert_signed_by_trust_anchor;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
-use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime,
 };
@@ -143,16 +144,16 @@ impl ParsedTls {
 }
 
 fn parse_chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    parse_certificates(pem).map_err(|error| match error {
-        pem::Error::NoItemsFound if has_section(pem, "PRIVATE KEY") => TlsError::ChainIsKey,
+    pem_sections(pem).map_err(|error| match error {
+        PemError::NoSection if has_section(pem, "PRIVATE KEY") => TlsError::ChainIsKey,
         error => TlsError::Chain(error),
     })
 }
 
 fn parse_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
+    pem_section(pem).map_err(|error| match error {
         _ if is_encrypted(pem) => TlsError::EncryptedKey,
-        pem::Error::NoItemsFound if has_section(pem, "CERTIFICATE") => TlsError::KeyIsCertificate,
+        PemError::NoSection if has_section(pem, "CERTIFICATE") => TlsError::KeyIsCertificate,
         error => TlsError::Key(error),
     })
 }
@@ -164,7 +165,7 @@ fn parse_trust(
     warnings: &mut Vec<TlsWarning>,
 ) -> Result<ClientTrust, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in parse_certificates(authorities).map_err(TlsError::AuthorityPem)? {
+    for certificate in pem_sections(authorities).map_err(TlsError::AuthorityPem)? {
         roots.add(certificate).map_err(TlsError::Authority)?;
     }
     let roots = Arc::new(roots);
@@ -180,7 +181,7 @@ fn parse_trust(
     };
     let mut lists = Vec::new();
     for (file, pem) in pem.revocation_lists.iter().enumerate() {
-        let found = parse_all::<CertificateRevocationListDer<'static>>(pem)
+        let found = pem_sections::<CertificateRevocationListDer<'static>>(pem)
             .map_err(|error| TlsError::RevocationListPem { file, error })?;
         // Parsed once more below, to report which file is invalid.
         builder(found.clone()).map_err(|error| TlsError::RevocationList { file, error })?;
@@ -245,16 +246,6 @@ fn check_dates(chain: &[CertificateDer<'_>], provider: &CryptoProvider) -> Resul
         }
         _ => Ok(()),
     }
-}
-
-fn parse_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, pem::Error> {
-    parse_all(pem)
-}
-
-/// Parses all sections of one kind. At least one must exist.
-fn parse_all<T: PemObject>(pem: &[u8]) -> Result<Vec<T>, pem::Error> {
-    let found = T::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>()?;
-    if found.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(found) }
 }
 
 /// Returns whether a PEM file has a section whose label ends with this text.

@@ -10,6 +10,8 @@ use ring::signature::{
 };
 use serde::Deserialize;
 
+use crate::json;
+
 /// Maximum number of keys in a set.
 const KEYS_MAX: usize = 64;
 
@@ -36,7 +38,7 @@ pub struct ServiceAccountKeys {
 pub enum KeysError {
     /// The text is not a JSON Web Key Set.
     #[error("not a JSON Web Key Set: {0}; get one with `kubectl get --raw /openid/v1/jwks`")]
-    Json(#[source] serde_json::Error),
+    Json(Box<str>),
     /// The set is empty.
     #[error("the key set is empty, so every token would be rejected")]
     Empty,
@@ -103,13 +105,18 @@ struct Jwk {
     y: Option<String>,
 }
 
+/// The error of a text that is not a key set, without values: it may be a private key.
+fn not_a_set(error: serde_json::Error) -> KeysError {
+    KeysError::Json(format!("line {}: {}", error.line(), json::cause(&error)).into())
+}
+
 impl ServiceAccountKeys {
     /// Parses a key set in JSON.
     ///
     /// # Errors
     /// [`KeysError`]: the first error found.
     pub fn parse(json: &str) -> Result<Self, KeysError> {
-        let KeySet { keys: found } = serde_json::from_str(json).map_err(KeysError::Json)?;
+        let KeySet { keys: found } = serde_json::from_str(json).map_err(not_a_set)?;
         match found.len() {
             0 => return Err(KeysError::Empty),
             1..=KEYS_MAX => {}

@@ -35,6 +35,16 @@ impl Encode for Listed<'_> {
     }
 }
 
+/// A property with its whole value, which `Debug` omits.
+pub fn show_property(property: &Property<'_>) -> String {
+    match property {
+        Property::CorrelationData(data) => format!("CorrelationData({data:?})"),
+        Property::AuthenticationData(data) => format!("AuthenticationData({data:?})"),
+        Property::User(name, value) => format!("User({name:?}, {value:?})"),
+        other => format!("{other:?}"),
+    }
+}
+
 /// A whole packet in one line. Properties are in their order.
 pub fn show<P: List>(packet: &Packet<'_, P>) -> String {
     show_with(packet, |_| {})
@@ -161,6 +171,6 @@ impl Line {
     fn properties<P: List>(&mut self, properties: &P) -> fmt::Result {
         let mut list = properties.list();
         (self.arrange)(&mut list);
-        list.iter().try_for_each(|property| write!(self.text, " {property:?}"))
+        list.iter().try_for_each(|property| write!(self.text, " {}", show_property(property)))
     }
 }

@@ -19,6 +19,7 @@ use crate::client::error::Error;
 use crate::client::handle::StateStore;
 use crate::client::keys::{Keys, is_transient};
 use crate::client::watch::Watch;
+use crate::diagnostics::text::Hidden;
 
 /// Default of [`PatternWatch::interval`].
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -79,7 +80,7 @@ impl StateStore {
 }
 
 /// An event of a [`PatternWatch`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PatternEvent {
     /// A key has this value. The first event of each key reports its current value.
@@ -100,6 +101,24 @@ pub enum PatternEvent {
     Skipped(usize),
     /// The stream ends.
     Ended(PatternEnd),
+}
+
+/// Omits the value.
+impl fmt::Debug for PatternEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Changed { key, value, version } => f
+                .debug_struct("Changed")
+                .field("key", &KeyPreview(key))
+                .field("value", &value.as_deref().map(Hidden))
+                .field("version", version)
+                .finish(),
+            Self::Live => f.write_str("Live"),
+            Self::Gap => f.write_str("Gap"),
+            Self::Skipped(count) => f.debug_tuple("Skipped").field(count).finish(),
+            Self::Ended(end) => f.debug_tuple("Ended").field(end).finish(),
+        }
+    }
 }
 
 /// Reason for the end of a [`PatternWatch`].

@@ -1,7 +1,7 @@
 //! Names and values from peers as text for a terminal or a log.
 
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::path::Path;
 
 /// Escapes control characters, invisible characters and those that reverse text, as JSON does.
@@ -54,37 +54,65 @@ pub fn one_line(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
+/// Bytes of which `Debug` shows only the length.
+pub(crate) struct Hidden<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Debug for Hidden<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} bytes>", self.0.len())
+    }
+}
+
 /// Replaces the user and the password of each URL in a text, for messages that quote what they
-/// reject.
+/// reject. Without a scheme, they are recognized by the colon between them.
 ///
 /// ```
 /// use statestore_tokio::diagnostics::text::hide_credentials;
 ///
 /// assert_eq!(hide_credentials("mqtt://lamp:secret@hub"), "mqtt://(hidden)@hub");
+/// assert_eq!(hide_credentials("lamp:secret@hub:1883"), "(hidden)@hub:1883");
 /// assert_eq!(hide_credentials("mqtt://hub:1883"), "mqtt://hub:1883");
 /// ```
 #[must_use]
 pub fn hide_credentials(text: &str) -> Cow<'_, str> {
-    let mut shown = String::new();
-    let mut rest = text;
-    while let Some((before, url)) = rest.split_once("://") {
-        shown.push_str(before);
-        shown.push_str("://");
-        // A password may contain any character, so that the last `@` of the word ends it.
-        let word = url.find(|c: char| c.is_whitespace() || c == '"').unwrap_or(url.len());
-        rest = match url.get(..word).and_then(|word| word.rfind('@')) {
-            Some(at) => {
-                shown.push_str("(hidden)");
-                url.get(at..).unwrap_or_default()
-            }
-            None => url,
-        };
-    }
-    if shown.is_empty() {
+    if !text.contains('@') {
         return text.into();
     }
-    shown.push_str(rest);
+    let mut shown = String::new();
+    for word in text.split_inclusive('"') {
+        match word.rsplit_once('@').map(|(login, host)| (login.split_once(':'), host)) {
+            // A password may contain any character, so that the last `@` ends it.
+            Some((Some((scheme, rest)), host)) if rest.starts_with("//") => {
+                shown.extend([scheme, "://(hidden)@", host]);
+            }
+            Some((Some(_), host)) => shown.extend(["(hidden)@", host]),
+            _ => shown.push_str(word),
+        }
+    }
     shown.into()
+}
+
+/// Removes the value or the unknown name that a message of serde quotes, for files that may contain
+/// secrets. The message must not contain the text of the file in another form, as the `Display`
+/// output of a TOML error does.
+///
+/// ```
+/// use statestore_tokio::diagnostics::text::without_value;
+///
+/// let message = "invalid type: string \"secret\", expected u16";
+/// assert_eq!(without_value(message), "invalid type, expected u16");
+/// assert_eq!(without_value("missing field `port`"), "missing field `port`");
+/// ```
+#[must_use]
+pub fn without_value(message: &str) -> Cow<'_, str> {
+    // A value may contain the word `expected`, and what is expected follows the value.
+    let expected = |kind: &str| match message.rsplit_once(", expected ") {
+        Some((_, expected)) => format!("{kind}, expected {expected}").into(),
+        None => kind.to_owned().into(),
+    };
+    let quoting = ["invalid type", "invalid value", "unknown variant", "unknown field"];
+    let kind = quoting.into_iter().find(|kind| message.starts_with(kind));
+    kind.map_or(Cow::Borrowed(message), expected)
 }
 
 #[cfg(test)]
@@ -99,6 +127,10 @@ mod tests {
             ("mqtt://hub", "mqtt://hub"),
             ("mqtt://a:p@hub", "mqtt://(hidden)@hub"),
             ("mqtt://a:p@/:ss@hub/x@y", "mqtt://(hidden)@y"),
+            ("a:p@hub:1883", "(hidden)@hub:1883"),
+            ("mqtt://a:p@hub,mqtt://b:q@hub", "mqtt://(hidden)@hub"),
+            ("a:p://s@hub b", "(hidden)@hub b"),
+            ("mqtt://a:p s@hub", "mqtt://(hidden)@hub"),
             ("string \"mqtt://a:p@hub\", not x@y", "string \"mqtt://(hidden)@hub\", not x@y"),
             (
                 "[\"mqtt://a@b\", \"http://c:d@e\"]",
@@ -107,6 +139,21 @@ mod tests {
             ("://@", "://(hidden)@"),
         ] {
             assert_eq!(hide_credentials(text), shown);
+        }
+    }
+
+    #[test]
+    fn values_in_messages_of_serde_are_removed() {
+        for (message, shown) in [
+            ("invalid type: string \"a, expected b\", expected u16", "invalid type, expected u16"),
+            ("invalid value: integer `7`, expected i8", "invalid value, expected i8"),
+            ("unknown variant `p`, expected `a` or `b`", "unknown variant, expected `a` or `b`"),
+            ("unknown variant `p`, there are no variants", "unknown variant"),
+            ("unknown field `p`, expected `a`", "unknown field, expected `a`"),
+            ("duplicate field `a`", "duplicate field `a`"),
+            ("", ""),
+        ] {
+            assert_eq!(without_value(message), shown, "{message}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! The interface of a [`ManagedLink`](super::ManagedLink) to an MQTT library.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use super::AsIncoming;
 use super::address::Address;
 use super::error::{LinkError, LinkErrorKind};
 use super::options::{Options, Transport};
+use crate::diagnostics::text::Hidden;
 
 /// Opens connections with one MQTT library.
 pub trait Connector: Send + 'static {
@@ -114,7 +116,7 @@ pub trait Connection: Send + 'static {
 }
 
 /// A packet to send.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Outgoing {
     /// A PUBLISH of a machine at QoS 1, not retained.
@@ -144,6 +146,31 @@ pub enum Outgoing {
         /// Topic filter.
         filter: Arc<str>,
     },
+}
+
+/// Omits the payload.
+impl fmt::Debug for Outgoing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Publish(publish) => f.debug_tuple("Publish").field(publish).finish(),
+            Self::Plain { topic, payload, qos, retain } => f
+                .debug_struct("Plain")
+                .field("topic", topic)
+                .field("payload", &Hidden(payload))
+                .field("qos", qos)
+                .field("retain", retain)
+                .finish(),
+            Self::Subscribe { filter, qos, token } => f
+                .debug_struct("Subscribe")
+                .field("filter", filter)
+                .field("qos", qos)
+                .field("token", token)
+                .finish(),
+            Self::Unsubscribe { filter } => {
+                f.debug_struct("Unsubscribe").field("filter", filter).finish()
+            }
+        }
+    }
 }
 
 impl Outgoing {

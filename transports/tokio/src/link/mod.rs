@@ -51,7 +51,7 @@ pub use proxy::Proxy;
 pub use reasons::ReasonDetails;
 pub use settings::SettingsError;
 #[cfg(feature = "tls")]
-pub use tls::{TlsError, tls_config};
+pub use tls::{PemError, TlsError, pem_section, pem_sections, tls_config};
 pub use url::UrlError;
 
 /// A sequence of MQTT 5 connections, to one broker at a time.

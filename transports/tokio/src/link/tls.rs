@@ -1,6 +1,7 @@
 //! TLS configuration from PEM files, with rustls.
 
 mod key;
+mod pem;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,8 +10,9 @@ use std::sync::Arc;
 use super::{file, options::Tls};
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::{self, PemObject};
 use rustls::{CertificateError, ClientConfig, OtherError, RootCertStore};
+
+pub use pem::{PemError, pem_section, pem_sections};
 
 /// Largest file with certificates or a key, in bytes. The CA certificates of an operating system
 /// have a quarter of it.
@@ -43,7 +45,7 @@ pub enum TlsError {
         file: PathBuf,
         /// Cause.
         #[source]
-        error: pem::Error,
+        error: PemError,
     },
     /// The key of this client is encrypted, and no file with its password is set.
     #[error(
@@ -227,13 +229,7 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, TlsError> {
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found = CertificateDer::pem_slice_iter(&read(file)?).collect::<Result<Vec<_>, _>>();
-    let error = match found {
-        Ok(found) if !found.is_empty() => return Ok(found),
-        Ok(_) => pem::Error::NoItemsFound,
-        Err(error) => error,
-    };
-    Err(TlsError::Pem { file: file.to_owned(), error })
+    pem_sections(&read(file)?).map_err(|error| TlsError::Pem { file: file.to_owned(), error })
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, TlsError> {

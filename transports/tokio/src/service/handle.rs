@@ -40,13 +40,12 @@ pub struct StoreService {
 }
 
 /// Builder of a [`StoreService`].
-#[derive(Debug)]
 #[must_use = "nothing is served before `spawn`"]
 pub struct ServiceBuilder {
     config: StoreConfig,
     limits: Option<StoreLimits>,
-    authorizer: Option<BoxedAuthorizer>,
-    journal: Option<BoxedJournal>,
+    authorizer: Option<Authorizer>,
+    journal: Option<Box<dyn DynJournal>>,
     storage_reserve: u64,
     capture: Option<Capture>,
     traffic: bool,
@@ -55,21 +54,20 @@ pub struct ServiceBuilder {
     runtime: Option<Handle>,
 }
 
-/// Wraps a journal, since journals need not implement `Debug`.
-struct BoxedJournal(Box<dyn DynJournal>);
-
-impl fmt::Debug for BoxedJournal {
+/// Omits the values of the seed.
+impl fmt::Debug for ServiceBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("journal")
-    }
-}
-
-/// Wraps an authorizer, since functions do not implement `Debug`.
-struct BoxedAuthorizer(Authorizer);
-
-impl fmt::Debug for BoxedAuthorizer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("authorizer")
+        f.debug_struct("ServiceBuilder")
+            .field("config", &self.config)
+            .field("limits", &self.limits)
+            .field("authorizer", &self.authorizer.is_some())
+            .field("journal", &self.journal.is_some())
+            .field("storage_reserve", &self.storage_reserve)
+            .field("capture", &self.capture.is_some())
+            .field("traffic", &self.traffic)
+            .field("seeds", &self.seeds.len())
+            .field("backoff", &self.backoff)
+            .finish_non_exhaustive()
     }
 }
 
@@ -112,7 +110,7 @@ impl ServiceBuilder {
     /// too.
     pub fn journal(mut self, journal: impl Journal) -> Self {
         self.config = self.config.durability(Durability::Requested);
-        self.journal = Some(BoxedJournal(Box::new(journal)));
+        self.journal = Some(Box::new(journal));
         self
     }
 
@@ -171,7 +169,7 @@ impl ServiceBuilder {
         mut self,
         authorizer: impl Fn(&Principal<'_>, Access, &[u8]) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.authorizer = Some(BoxedAuthorizer(Box::new(authorizer)));
+        self.authorizer = Some(Box::new(authorizer));
         self
     }
 
@@ -213,7 +211,7 @@ impl ServiceBuilder {
         if let Some(limits) = self.limits {
             config = config.limits(limits);
         }
-        if let Some(BoxedAuthorizer(authorizer)) = self.authorizer {
+        if let Some(authorizer) = self.authorizer {
             config = config.authorizer(authorizer);
         }
         if !config.has_incarnation() {
@@ -226,10 +224,8 @@ impl ServiceBuilder {
         let driver = Driver {
             task: StoreTask::new(
                 store,
-                self.journal.map(|BoxedJournal(journal)| UnloadedJournal {
-                    journal,
-                    reserve: self.storage_reserve,
-                }),
+                self.journal
+                    .map(|journal| UnloadedJournal { journal, reserve: self.storage_reserve }),
                 self.capture,
                 Arc::clone(&stats),
                 traffic.clone(),

@@ -15,9 +15,9 @@ use pkcs8::{EncryptedPrivateKeyInfoRef, ObjectIdentifier, SecretDocument};
 use rustls::pki_types::PrivateKeyDer;
 #[cfg(feature = "encrypted-keys")]
 use rustls::pki_types::PrivatePkcs8KeyDer;
-use rustls::pki_types::pem::PemObject;
 
 use super::TlsError;
+use super::pem::pem_section;
 use crate::link::options::Tls;
 
 /// Maximum cost of PBKDF2, in iterations with SHA-256: about three times as many as OWASP
@@ -43,7 +43,7 @@ pub(super) fn private_key(file: &Path, tls: &Tls) -> Result<PrivateKeyDer<'stati
         return decrypt(file, encrypted, password, tls);
     }
     let file = file.to_owned();
-    match (PrivateKeyDer::from_pem_slice(&pem), &tls.key_password_file) {
+    match (pem_section(&pem), &tls.key_password_file) {
         (Ok(key), None) => Ok(key),
         (Ok(_), Some(password)) => {
             Err(TlsError::UnencryptedKey { file, password: password.clone() })
