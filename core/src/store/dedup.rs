@@ -5,14 +5,16 @@
 //! cached: reading again changes nothing, and their responses are the large ones.
 //!
 //! Every requester can fill the cache. If it is full, the owner whose responses take the most space
-//! loses one: the oldest response of that of its clients whose responses take the most space. So an
-//! owner loses no response before its retention has passed while its responses take at most an
-//! equal part of the cache, whatever other owners send, and under any number of client ids.
-//! Disconnected clients keep their responses too: they are about to redeliver.
+//! loses its oldest one. An unverified client id is its own owner, and all of them together count
+//! as one against verified owners, since one client can use any number of ids. So an owner loses no
+//! response before its retention has passed while its responses take at most an equal part of the
+//! cache, whatever other owners send. Disconnected clients keep their responses too: they are about
+//! to redeliver.
 
 mod heap;
 mod owners;
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -132,8 +134,10 @@ struct Entry {
     request: NewResponse,
     /// The request number.
     number: u64,
-    client: Slot,
-    /// The neighbours in the list of the client's responses.
+    owner: Slot,
+    /// The client id, if it is not the name of the owner.
+    client_id: Option<Box<str>>,
+    /// The neighbours in the list of the owner's responses.
     older: Option<Slot>,
     newer: Option<Slot>,
     /// The place in [`Dedup::deadlines`].
@@ -306,14 +310,26 @@ impl Dedup {
     ) {
         self.reserve_number(number);
         self.last_response = number;
-        let Some(client) = self.owners.client(sender) else { return };
-        let (older, newer) = (self.owners.newest(client), None);
+        let Some(owner) = self.owners.owner(sender) else { return };
+        let client_id = sender.client_id().unwrap_or_default();
+        let is_shared = self.owners.is_shared(owner);
+        let (older, newer) = (self.owners.newest(owner), None);
         let retention = u64::try_from(request.retention.as_millis()).unwrap_or(u64::MAX);
         let deadline = given_at.saturating_add(retention);
-        let len = self.owners.name_bytes(client) + request.len();
-        let place = 0;
-        let entry =
-            Entry { request, number, client, older, newer, place, given_at, deadline, len, hash };
+        let len = client_id.len() + sender.owner().map_or(0, str::len) + request.len();
+        let entry = Entry {
+            request,
+            number,
+            owner,
+            client_id: is_shared.then(|| client_id.into()),
+            older,
+            newer,
+            place: 0,
+            given_at,
+            deadline,
+            len,
+            hash,
+        };
         let Some(slot) = self.entries.insert(entry) else { return };
         let entries = &self.entries;
         let rehash = |slot: &Slot| entries.get(*slot).map_or(0, |entry| entry.hash);
@@ -325,7 +341,7 @@ impl Dedup {
         self.count += 1;
         self.bytes += len;
         let cost = self.cost(len);
-        self.owners.add(client, (number, slot), cost);
+        self.owners.add(owner, (number, slot), cost);
         while self.count > self.count_max || self.bytes > self.bytes_max {
             let Some(oldest) = self.owners.first_to_lose() else { return };
             self.remove(oldest);
@@ -368,13 +384,13 @@ impl Dedup {
     }
 
     fn to_record(&self, entry: &Entry) -> Option<RecordedResponse> {
-        let Entry { request, number, client, given_at, .. } = entry;
-        let sender = self.owners.sender(*client)?;
+        let Entry { request, number, owner, client_id, given_at, .. } = entry;
+        let sender = self.owners.sender(*owner, client_id.as_deref())?;
         Some(request.to_record(sender, Duration::from_millis(*given_at), *number))
     }
 
     fn remove(&mut self, slot: Slot) {
-        let Some(&Entry { client, older, newer, place, len, hash, .. }) = self.entries.get(slot)
+        let Some(&Entry { owner, older, newer, place, len, hash, .. }) = self.entries.get(slot)
         else {
             return;
         };
@@ -394,12 +410,13 @@ impl Dedup {
             entry.older = older;
             (entry.number, slot)
         });
-        self.owners.remove(client, (older, next), cost);
+        self.owners.remove(owner, (older, next), cost);
     }
 
     fn key_at(&self, slot: Slot) -> Option<RequestKey<'_>> {
-        let Entry { request, client, .. } = self.entries.get(slot)?;
-        Some(request.key(self.owners.client_id(*client)?))
+        let Entry { request, owner, client_id, .. } = self.entries.get(slot)?;
+        let client_id = client_id.as_deref().or_else(|| self.owners.name(*owner))?;
+        Some(request.key(client_id))
     }
 
     /// The number of cached responses.

@@ -54,10 +54,10 @@
 //! registered.
 //!
 //! If the cache is full, the [owner](Principal::owner) whose responses take the most space loses
-//! one: the oldest response of that of its clients whose responses take the most. All unverified
-//! client ids have one owner together. So an owner loses no response before its retention has passed
-//! while its responses take at most an equal part of the cache. Each takes its bytes, and the bytes
-//! per entry at both limits. This holds for restored responses too, and whether or not clients are
+//! its oldest one. An unverified client id is its own owner, but all of them together count as one
+//! owner against verified ones. So an owner loses no response before its retention has passed while
+//! its responses take at most an equal part of the cache. Each takes its bytes, and the bytes per
+//! entry at both limits. This holds for restored responses too, and whether or not clients are
 //! connected. A response is cached for one hour at most.
 //!
 //! The store keeps a notification until its PUBACK is [reported](Store::handle_published), up to

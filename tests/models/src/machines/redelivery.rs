@@ -1,5 +1,5 @@
-//! Redelivery over many crashes: a durable store with a small deduplication cache, and clients that
-//! come and go.
+//! Redelivery over many crashes: a durable store with a small deduplication cache, and clients of
+//! one user that come and go.
 //!
 //! Each request has a unique key, so its reply is known in advance: `SET key NX` gets `+OK`, and a
 //! DEL of an existing key gets `:1`. A second execution would get `:-1` or `:0`.
@@ -139,6 +139,7 @@ impl World {
             },
         };
         let mut request = StoreRequest::new(id, number, &command);
+        request.owner = Some("user".into());
         request.timestamp = Some(format!("{}:0:{id}", now.unix.as_millis()));
         (request, if deleted { r":1\r\n" } else { r"+OK\r\n" })
     }

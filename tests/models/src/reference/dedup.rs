@@ -62,15 +62,10 @@ impl Answered {
         self.client.len() + owner + self.topic.len() + self.correlation.len() + self.payload.len()
     }
 
-    /// Returns whether both are of the same client.
-    fn is_of_client(&self, other: &Self) -> bool {
-        (&self.client, &self.owner) == (&other.client, &other.owner)
-    }
-
-    /// Returns whether both are of the same owner. A verified client without an owner is its own,
-    /// and all unverified client ids have one owner.
+    /// Returns whether both are of the same owner. A client without another owner is its own.
     fn is_of_owner(&self, other: &Self) -> bool {
-        self.owner == other.owner && (self.owner != Some(None) || self.client == other.client)
+        let is_shared = matches!(self.owner, Some(Some(_)));
+        self.owner == other.owner && (is_shared || self.client == other.client)
     }
 }
 
@@ -90,8 +85,8 @@ impl ReferenceStore {
         }
     }
 
-    /// Evicts a response of the owner whose responses take the most space: the oldest one of that
-    /// of its clients whose responses take the most. Each response counts its bytes and slot.
+    /// Evicts the oldest response of the owner whose responses take the most space. Unverified ones
+    /// count together against verified ones. Each response counts its bytes and slot.
     fn evict_one(&mut self) {
         let slot =
             (self.limits.dedup_bytes_max / self.limits.dedup_entries_max.max(1)).min(1 << 20);
@@ -99,15 +94,18 @@ impl ReferenceStore {
             let same = self.answers.iter().filter(|answer| is_same(answer));
             same.map(|answer| answer.size() + slot).sum()
         };
-        let of_client = |at: usize| space(&|other| other.is_of_client(&self.answers[at]));
-        let of_owner = |at: usize| space(&|other| other.is_of_owner(&self.answers[at]));
-        // The first to lose of each owner, so that the older one goes if two owners take as much.
-        let firsts = (0..self.answers.len()).filter(|at| {
-            let own = (0..self.answers.len())
-                .filter(|other| self.answers[*other].is_of_owner(&self.answers[*at]));
-            own.max_by_key(|other| (of_client(*other), Reverse(*other))) == Some(*at)
-        });
-        let first = firsts.max_by_key(|at| (of_owner(*at), Reverse(*at)));
-        self.answers.remove(first.unwrap_or_default());
+        let first = |verified: bool| {
+            let all = self.answers.iter().enumerate();
+            let all = all.filter(|(_, answer)| answer.owner.is_some() == verified);
+            let costs = all.map(|(at, answer)| (space(&|it| it.is_of_owner(answer)), Reverse(at)));
+            costs.max().map(|(cost, Reverse(at))| (cost, at))
+        };
+        let verified = first(true);
+        let unverified = space(&|answer| answer.owner.is_none());
+        let first = match verified {
+            Some((cost, _)) if cost >= unverified => verified,
+            _ => first(false),
+        };
+        self.answers.remove(first.map_or(0, |(_, at)| at));
     }
 }
