@@ -122,11 +122,11 @@ prepare_openssl() {
     can_build_openssl || install_system_packages $(missing_for_openssl) || true
 }
 
-# Features of the default members that tests and examples require. Cargo skips a test or an example
-# without its features.
+# Features of the default members that tests, examples and benches require. Cargo skips these without
+# their features.
 features=statestore-client/encrypted-keys,statestore-client/json,statestore-client/websocket
 features+=,statestore-server/schema,statestore-server/websocket,statestore-server/service-accounts
-features+=,statestore-rumqttc/encrypted-keys,statestore-verify/tls
+features+=,statestore-rumqttc/encrypted-keys,statestore-verify/tls,statestore-benches/machines
 
 # Sets `workspace`: the arguments of cargo that select packages and features.
 # - With CHECK_MEMBERS=default, they select the default members.

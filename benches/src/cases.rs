@@ -1,16 +1,17 @@
-//! The measured messages: each command, reply and notification, with values of three sizes.
+//! The measured messages: each command, reply and notification, with values of four sizes.
 
 use statestore_proto::BufferTooSmall;
 use statestore_proto::message::{
-    Command, Condition, Dialect, Expiry, Notification, PeerError, Refusal, Reply, RequestKind,
-    ServiceError,
+    Command, Condition, Dialect, Expiry, Notification, PeerError, Refusal, Reply, Request,
+    RequestKind, Response, ServiceError, WordCase,
 };
 use statestore_proto::resp::Frame;
 
 use crate::wire::Wire;
 
 /// Value sizes and their names, from a sensor reading to a small document.
-pub const SIZES: [(&str, usize); 3] = [("16B", 16), ("1KiB", 1024), ("64KiB", VALUE_LEN_MAX)];
+pub const SIZES: [(&str, usize); 4] =
+    [("16B", 16), ("64B", 64), ("1KiB", 1024), ("64KiB", VALUE_LEN_MAX)];
 
 const VALUE_LEN_MAX: usize = 64 * 1024;
 
@@ -60,8 +61,9 @@ impl<M: Message> Case<M> {
     }
 }
 
-/// A message of either direction.
-pub trait Message {
+/// A message of either direction, with the calls of the store and of the client: the store decodes
+/// with [`Request::decode_with`], and the client with [`Response::decode`].
+pub trait Message: Copy + 'static {
     /// Decoded message, which borrows from the payload.
     type Decoded<'a>;
 
@@ -84,15 +86,15 @@ pub trait Message {
     fn encode_into(&self, out: &mut [u8]) -> Result<usize, BufferTooSmall>;
 }
 
-impl Message for Command<&'static [u8]> {
-    type Decoded<'a> = Command<&'a [u8]>;
+impl Message for Request<&'static [u8]> {
+    type Decoded<'a> = Request<&'a [u8]>;
 
-    fn decode<'a>(&self, payload: &'a [u8]) -> Result<Command<&'a [u8]>, PeerError> {
-        Command::decode(payload)
+    fn decode<'a>(&self, payload: &'a [u8]) -> Result<Request<&'a [u8]>, PeerError> {
+        Request::decode_with(payload, WordCase::Any)
     }
 
     fn is_read_from(&self, payload: &[u8]) -> bool {
-        Command::decode(payload) == Ok(*self)
+        Message::decode(self, payload) == Ok(*self)
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -114,14 +116,14 @@ pub struct ReplyTo {
 }
 
 impl Message for ReplyTo {
-    type Decoded<'a> = Reply<&'a [u8]>;
+    type Decoded<'a> = Response<&'a [u8]>;
 
-    fn decode<'a>(&self, payload: &'a [u8]) -> Result<Reply<&'a [u8]>, PeerError> {
-        Reply::decode(payload, self.to)
+    fn decode<'a>(&self, payload: &'a [u8]) -> Result<Response<&'a [u8]>, PeerError> {
+        Response::decode(payload, self.to)
     }
 
     fn is_read_from(&self, payload: &[u8]) -> bool {
-        Reply::decode(payload, self.to) == Ok(self.reply)
+        self.decode(payload) == Ok(Response::Reply(self.reply))
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -155,9 +157,9 @@ impl Message for Notification<&'static [u8]> {
 
 /// Every command.
 #[must_use]
-pub fn commands() -> Vec<Case<Command<&'static [u8]>>> {
+pub fn requests() -> Vec<Case<Request<&'static [u8]>>> {
     let (key, array) = (KEY, |elements: &[&'static [u8]]| Wire::Array(elements.to_vec()));
-    let mut cases = vec![Case::new("get", Command::Get { key }, array(&[b"GET", key]))];
+    let mut cases = vec![Case::new("get", Command::Get { key }.into(), array(&[b"GET", key]))];
     let expiry = Expiry::from_millis(10_000);
     for (verb, condition, expiry, options) in [
         ("set", Condition::Always, None, [].as_slice()),
@@ -166,19 +168,20 @@ pub fn commands() -> Vec<Case<Command<&'static [u8]>>> {
         ("set-nex", Condition::IfAbsentOrEqual, None, &[b"NEX"]),
     ] {
         for (size, value) in values() {
-            let set = Command::Set { key, value, condition, expiry };
+            let set = Command::Set { key, value, condition, expiry }.into();
             let elements = [&[b"SET", key, value], options].concat();
             cases.push(Case::new(format!("{verb}/{size}"), set, Wire::Array(elements)));
         }
     }
-    cases.push(Case::new("del", Command::Del { key }, array(&[b"DEL", key])));
+    cases.push(Case::new("del", Command::Del { key }.into(), array(&[b"DEL", key])));
     for (size, value) in values() {
-        let vdel = Command::VDel { key, value };
+        let vdel = Command::VDel { key, value }.into();
         cases.push(Case::new(format!("vdel/{size}"), vdel, array(&[b"VDEL", key, value])));
     }
     let stop = array(&[b"KEYNOTIFY", key, b"STOP"]);
-    cases.push(Case::new("keynotify", Command::Watch { key }, array(&[b"KEYNOTIFY", key])));
-    cases.push(Case::new("keynotify-stop", Command::Unwatch { key }, stop));
+    let watch = array(&[b"KEYNOTIFY", key]);
+    cases.push(Case::new("keynotify", Command::Watch { key }.into(), watch));
+    cases.push(Case::new("keynotify-stop", Command::Unwatch { key }.into(), stop));
     cases
 }
 

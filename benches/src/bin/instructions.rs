@@ -1,4 +1,4 @@
-//! `instructions [--write] [PATH...]` counts the instructions of the hot paths and compares them
+//! `instructions [--write] [PATH...]` counts the instructions of paths and compares them
 //! with `benches/instructions.txt`. `--write` replaces that file.
 //!
 //! Exit code 1 means that a path takes over 3 % more instructions than in the baseline, and that
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs};
 
-use statestore_benches::hot_paths::{self, HOT_PATHS, HotPath};
 use statestore_benches::instructions::{
     Baseline, COUNT, Comparison, LIMIT_PERCENT, Toolchain, count,
 };
+use statestore_benches::paths::{self, counted, find};
 
 /// Allocators are compiled in too. The one of musl is slow, so its instructions would hide those of
 /// a small regression.
@@ -27,21 +27,21 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     if let [first, name, repetitions] = &arguments[..]
         && first == COUNT
     {
-        execute(hot_paths::find(name).ok_or("no such path")?, repetitions.parse()?);
+        execute(&find(name).ok_or("no such path")?, repetitions.parse()?);
         return Ok(ExitCode::SUCCESS);
     }
     let is_writing = arguments.first().is_some_and(|first| first == "--write");
     if is_writing {
         arguments.remove(0);
     }
-    let chosen: Option<Vec<&HotPath>> =
-        arguments.iter().map(|name| hot_paths::find(name)).collect();
+    let chosen: Option<Vec<paths::Path>> = arguments.iter().map(|name| find(name)).collect();
     let Some(chosen) = chosen.filter(|chosen| !is_writing || chosen.is_empty()) else {
         eprintln!("{USAGE}\n\npaths:");
-        HOT_PATHS.iter().for_each(|path| eprintln!("  {}", path.name));
+        counted().iter().for_each(|path| eprintln!("  {}", path.name));
         return Ok(ExitCode::from(2));
     };
-    let chosen = if chosen.is_empty() { HOT_PATHS.iter().collect() } else { chosen };
+    let is_all = chosen.is_empty();
+    let chosen = if is_all { counted() } else { chosen };
 
     let counts = count_all(&env::current_exe()?, &chosen)?;
     if is_writing {
@@ -49,8 +49,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut baseline = Baseline::parse(&fs::read_to_string(baseline_path())?)?;
-    if chosen.len() < HOT_PATHS.len() {
-        baseline.counts.retain(|name, _| chosen.iter().any(|path| path.name == name));
+    if !is_all {
+        baseline.counts.retain(|name, _| chosen.iter().any(|path| path.name == *name));
     }
     let comparison = baseline.compare(&Toolchain::current(), &counts);
     print!("{comparison}");
@@ -58,19 +58,19 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// Executes a path under callgrind. Nothing is freed at the end: that is not a part of a call.
-fn execute(path: &HotPath, repetitions: usize) {
-    let mut call = (path.prepare)(path.repetitions);
+fn execute(path: &paths::Path, repetitions: usize) {
+    let mut call = path.prepare();
     for _ in 0..repetitions {
         call();
     }
     std::mem::forget(call);
 }
 
-fn count_all(
+fn count_all<'a>(
     program: &Path,
-    paths: &[&'static HotPath],
-) -> Result<Vec<(&'static str, f64)>, Box<dyn Error>> {
-    paths.iter().map(|path| Ok((path.name, count(program, path)?))).collect()
+    paths: &'a [paths::Path],
+) -> Result<Vec<(&'a str, f64)>, Box<dyn Error>> {
+    paths.iter().map(|path| Ok((path.name.as_str(), count(program, path)?))).collect()
 }
 
 fn write(counts: &[(&str, f64)]) -> Result<(), Box<dyn Error>> {

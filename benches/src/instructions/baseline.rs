@@ -96,7 +96,7 @@ impl Baseline {
 
 impl fmt::Display for Baseline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "# Instructions of one call of each hot path (benches/src/hot_paths).")?;
+        writeln!(f, "# Instructions of one call of each counted path (benches/src/paths).")?;
         writeln!(f, "# Compare: ./check instructions")?;
         writeln!(f, "# Write:   INSTRUCTIONS=write ./check instructions")?;
         let Toolchain { rustc, target } = &self.toolchain;

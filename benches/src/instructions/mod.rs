@@ -1,4 +1,4 @@
-//! Instruction counts of the [hot paths](crate::hot_paths), and their comparison with a baseline.
+//! Instruction counts of [paths](crate::paths), and their comparison with a baseline.
 //!
 //! A count depends on the source, the compiler and the target, but hardly on the machine. For a
 //! target with musl it includes the allocator and the memory functions of the toolchain, not those

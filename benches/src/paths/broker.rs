@@ -12,20 +12,24 @@ use statestore_mqtt::packet::{
 };
 use statestore_mqtt::{Qos, Reason};
 
+use super::Path;
 use crate::packets::{TOPIC, request_bytes};
 
 /// After the time in which the broker throttles new connections.
 const NOW: Duration = Duration::from_secs(10);
 
-pub(super) fn publish_to_1(_: usize) -> Box<dyn FnMut()> {
-    publish_to(1)
+/// A PUBLISH to one and to many subscribers.
+#[must_use]
+pub fn broker() -> Vec<Path> {
+    vec![
+        Path::new("broker/publish/1-subscriber", || publish_to(1)).messages(1).counted(),
+        Path::new("broker/publish/100-subscribers", || publish_to(100))
+            .messages(100)
+            .counted_with(50),
+    ]
 }
 
-pub(super) fn publish_to_100(_: usize) -> Box<dyn FnMut()> {
-    publish_to(100)
-}
-
-fn publish_to(subscribers: usize) -> Box<dyn FnMut()> {
+fn publish_to(subscribers: usize) -> impl FnMut() {
     let mut clients = Clients::new();
     let publisher = clients.connect("publisher");
     for number in 0..subscribers {
@@ -35,9 +39,7 @@ fn publish_to(subscribers: usize) -> Box<dyn FnMut()> {
     let publish = request_bytes();
     let expected = Received { publishes: subscribers, publisher_acknowledgements: 1 };
     assert_eq!(clients.publish(publisher, &publish), expected);
-    Box::new(move || {
-        assert_eq!(clients.publish(publisher, black_box(&publish)), expected);
-    })
+    move || assert_eq!(clients.publish(publisher, black_box(&publish)), expected)
 }
 
 /// Packets that the broker has sent.

@@ -1,61 +1,142 @@
-//! Calls that run for each request or message. Their instructions are counted, see
-//! [`instructions`](crate::instructions).
+//! The measured calls.
+//!
+//! A name consists of the layer, the operation and its input: `codec/decode/set/16B`,
+//! `store/set/100-keys/1-watcher`.
 
+#[cfg(feature = "machines")]
 mod broker;
+#[cfg(feature = "machines")]
 mod client;
 mod codec;
+mod hlc;
+#[cfg(feature = "machines")]
 mod packet;
+#[cfg(feature = "machines")]
 mod session;
+#[cfg(feature = "machines")]
 mod store;
 
-/// One call, which can be repeated.
-#[derive(Debug)]
-pub struct HotPath {
-    /// Name of the path: what is called, and with what.
-    pub name: &'static str,
-    /// Number of calls for a count.
-    pub repetitions: usize,
-    /// Returns the call, after it was executed at least once. `repetitions` calls must be possible.
-    pub prepare: fn(repetitions: usize) -> Box<dyn FnMut()>,
-}
+#[cfg(feature = "machines")]
+pub use broker::broker;
+#[cfg(feature = "machines")]
+pub use client::client;
+pub use codec::codec;
+pub use hlc::hlc;
+#[cfg(feature = "machines")]
+pub use packet::packet;
+#[cfg(feature = "machines")]
+pub use session::session;
+#[cfg(feature = "machines")]
+pub use store::store;
 
-/// All hot paths.
-pub const HOT_PATHS: &[HotPath] = &[
-    path("encode/set", codec::encode_set),
-    path("decode/set", codec::decode_set),
-    path("encode/get-response", codec::encode_get_response),
-    path("decode/get-response", codec::decode_get_response),
-    path("encode/notification", codec::encode_notification),
-    path("decode/notification", codec::decode_notification),
-    path("hlc/receive", codec::receive),
-    path("hlc/parse", codec::parse),
-    path("hlc/encode", codec::encode_hlc),
-    path("store/get", store::get),
-    path("store/set", store::set),
-    path("store/set-10-watchers", store::set_with_10_watchers),
-    path("store/lock-acquire-release", store::acquire_and_release),
-    path("client/request", client::request),
-    path("client/response", client::response),
-    path("packet/encode-publish", packet::encode_publish),
-    path("packet/decode-publish", packet::decode_publish),
-    path("broker/publish-1-subscriber", broker::publish_to_1),
-    HotPath {
-        name: "broker/publish-100-subscribers",
-        repetitions: 50,
-        prepare: broker::publish_to_100,
-    },
-    path("session/publish-out", session::publish_out),
-    path("session/publish-in", session::publish_in),
+/// A call, which can be repeated.
+pub type Call = Box<dyn FnMut()>;
+
+/// Repetitions of a counted call, if one call takes few instructions.
+const REPETITIONS: usize = 500;
+
+/// Returns the paths of a layer.
+#[cfg(any(test, feature = "machines"))]
+type Layer = fn() -> Vec<Path>;
+
+/// Every layer, the first part of the names of its paths, and these paths.
+#[cfg(any(test, feature = "machines"))]
+const LAYERS: &[(&str, Layer)] = &[
+    ("codec", codec),
+    ("hlc", hlc),
+    #[cfg(feature = "machines")]
+    ("packet", packet),
+    #[cfg(feature = "machines")]
+    ("session", session),
+    #[cfg(feature = "machines")]
+    ("broker", broker),
+    #[cfg(feature = "machines")]
+    ("store", store),
+    #[cfg(feature = "machines")]
+    ("client", client),
 ];
 
-const fn path(name: &'static str, prepare: fn(usize) -> Box<dyn FnMut()>) -> HotPath {
-    HotPath { name, repetitions: 500, prepare }
+/// What one call processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// Bytes of a payload, packet or text.
+    Bytes(usize),
+    /// Requests or messages.
+    Messages(usize),
 }
 
-/// Returns the path of that name.
+/// A call that runs for each request or message, with its input.
+pub struct Path {
+    /// Name: what is called, and with what.
+    pub name: String,
+    /// What one call processes; `None` if that is a single operation.
+    pub amount: Option<Amount>,
+    /// Whether criterion measures the call. If not, it can be repeated only as often as it is
+    /// counted.
+    pub is_timed: bool,
+    /// Number of calls for a count of instructions; zero if they are not counted.
+    pub repetitions: usize,
+    prepare: Box<dyn Fn() -> Call>,
+}
+
+impl Path {
+    /// A path that criterion measures. `prepare` executes the call at least once and compares its
+    /// result with the expected one, then returns the call.
+    fn new<C: FnMut() + 'static>(
+        name: impl Into<String>,
+        prepare: impl Fn() -> C + 'static,
+    ) -> Self {
+        let prepare = Box::new(move || -> Call { Box::new(prepare()) });
+        Self { name: name.into(), amount: None, is_timed: true, repetitions: 0, prepare }
+    }
+
+    fn bytes(self, bytes: usize) -> Self {
+        Self { amount: Some(Amount::Bytes(bytes)), ..self }
+    }
+
+    #[cfg(feature = "machines")]
+    fn messages(self, messages: usize) -> Self {
+        Self { amount: Some(Amount::Messages(messages)), ..self }
+    }
+
+    fn counted(self) -> Self {
+        self.counted_with(REPETITIONS)
+    }
+
+    fn counted_with(self, repetitions: usize) -> Self {
+        Self { repetitions, ..self }
+    }
+
+    #[cfg(feature = "machines")]
+    fn untimed(self) -> Self {
+        Self { is_timed: false, ..self }
+    }
+
+    /// Returns the call, after it was executed at least once.
+    ///
+    /// # Panics
+    /// If a result is not the expected one.
+    #[must_use]
+    pub fn prepare(&self) -> Call {
+        (self.prepare)()
+    }
+}
+
+/// Returns the paths whose instructions are counted.
+#[cfg(feature = "machines")]
 #[must_use]
-pub fn find(name: &str) -> Option<&'static HotPath> {
-    HOT_PATHS.iter().find(|path| path.name == name)
+pub fn counted() -> Vec<Path> {
+    let paths = LAYERS.iter().flat_map(|(_, paths)| paths());
+    paths.filter(|path| path.repetitions > 0).collect()
+}
+
+/// Returns the counted path with this name. Prepares nothing of other layers, because that would
+/// change the heap of the counted calls.
+#[cfg(feature = "machines")]
+#[must_use]
+pub fn find(name: &str) -> Option<Path> {
+    let (_, paths) = LAYERS.iter().find(|(layer, _)| name.split('/').next() == Some(layer))?;
+    paths().into_iter().find(|path| path.repetitions > 0 && path.name == name)
 }
 
 #[cfg(test)]
@@ -65,18 +146,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_path_returns_the_expected_results_for_all_repetitions() {
-        for path in HOT_PATHS {
-            let mut call = (path.prepare)(path.repetitions);
-            for _ in 0..path.repetitions {
-                call();
-            }
+    #[cfg(feature = "machines")]
+    fn each_counted_path_returns_the_expected_results_for_all_repetitions() {
+        for path in counted() {
+            let mut call = path.prepare();
+            (0..path.repetitions).for_each(|_| call());
         }
     }
 
     #[test]
-    fn names_are_unique() {
-        let names: BTreeSet<&str> = HOT_PATHS.iter().map(|path| path.name).collect();
-        assert_eq!(names.len(), HOT_PATHS.len());
+    fn names_are_unique_and_begin_with_their_layer() {
+        let mut names = BTreeSet::new();
+        for (layer, paths) in LAYERS {
+            for path in paths() {
+                assert_eq!(path.name.split('/').next(), Some(*layer));
+                assert!(names.insert(path.name.clone()), "{} is there twice", path.name);
+            }
+        }
     }
 }

@@ -9,6 +9,7 @@ use statestore_mqtt::packet::{Ack, ConnAck, Packet};
 use statestore_mqtt::session::{Event, Options, Publish, Session};
 use statestore_mqtt::{Qos, Reason};
 
+use super::Path;
 use crate::packets::{PAYLOAD, PROPERTIES, TOPIC, request_bytes};
 
 const NOW: Duration = Duration::from_secs(1);
@@ -79,18 +80,27 @@ impl Connected {
     }
 }
 
-/// From `publish` to the event that follows the PUBACK.
-pub(super) fn publish_out(_: usize) -> Box<dyn FnMut()> {
-    let mut connected = Connected::new();
-    assert!(connected.publish());
-    Box::new(move || assert!(connected.publish(), "the publish is acknowledged"))
-}
-
-/// From the PUBLISH to the message and the PUBACK.
-pub(super) fn publish_in(_: usize) -> Box<dyn FnMut()> {
-    let mut connected = Connected::new();
-    let packet = request_bytes();
-    let id = connected.receive(&packet);
-    assert!(id.is_some());
-    Box::new(move || assert_eq!(connected.receive(black_box(&packet)), id))
+/// A message in each direction.
+#[must_use]
+pub fn session() -> Vec<Path> {
+    vec![
+        // From `publish` to the event that follows the PUBACK.
+        Path::new("session/publish-out", || {
+            let mut connected = Connected::new();
+            assert!(connected.publish());
+            move || assert!(connected.publish(), "the publish is acknowledged")
+        })
+        .messages(1)
+        .counted(),
+        // From the PUBLISH to the message and the PUBACK.
+        Path::new("session/publish-in", || {
+            let mut connected = Connected::new();
+            let packet = request_bytes();
+            let id = connected.receive(&packet);
+            assert!(id.is_some());
+            move || assert_eq!(connected.receive(black_box(&packet)), id)
+        })
+        .messages(1)
+        .counted(),
+    ]
 }

@@ -11,19 +11,19 @@ use crate::bare::Failure;
 use crate::peers::{redis_protocol, redis_rs};
 use crate::race::Contestant;
 use crate::report::Report;
-use statestore_benches::cases::{Case, Message, commands, notifications, replies};
+use statestore_benches::cases::{Case, Message, notifications, replies, requests};
 use statestore_benches::wire::Wire;
 
 pub(super) const SUITE: Suite =
     Suite { name: "codec", about: "decode and encode of every message, in ns", run };
 
 fn run(report: &mut Report<'_>) -> Result<(), Failure> {
-    let (commands, replies, notifications) = (commands(), replies(), notifications());
-    decode_all(&commands, report)?;
+    let (requests, replies, notifications) = (requests(), replies(), notifications());
+    decode_all(&requests, report)?;
     decode_all(&replies, report)?;
     decode_all(&notifications, report)?;
     size_does_not_matter(&replies, report)?;
-    encode_all(&commands, report)?;
+    encode_all(&requests, report)?;
     encode_all(&replies, report)?;
     encode_all(&notifications, report)?;
     Ok(())
