@@ -13,7 +13,7 @@ use std::{env, fs};
 use statestore_benches::instructions::{
     Baseline, COUNT, Comparison, LIMIT_PERCENT, Toolchain, count,
 };
-use statestore_benches::paths::Counted;
+use statestore_benches::paths::{self, counted, find};
 
 /// Allocators are compiled in too. The one of musl is slow, so its instructions would hide those of
 /// a small regression.
@@ -27,21 +27,21 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     if let [first, name, repetitions] = &arguments[..]
         && first == COUNT
     {
-        execute(&Counted::find(name).ok_or("no such path")?, repetitions.parse()?);
+        execute(&find(name).ok_or("no such path")?, repetitions.parse()?);
         return Ok(ExitCode::SUCCESS);
     }
     let is_writing = arguments.first().is_some_and(|first| first == "--write");
     if is_writing {
         arguments.remove(0);
     }
-    let chosen: Option<Vec<Counted>> = arguments.iter().map(|name| Counted::find(name)).collect();
+    let chosen: Option<Vec<paths::Path>> = arguments.iter().map(|name| find(name)).collect();
     let Some(chosen) = chosen.filter(|chosen| !is_writing || chosen.is_empty()) else {
         eprintln!("{USAGE}\n\npaths:");
-        Counted::all().iter().for_each(|path| eprintln!("  {}", path.name()));
+        counted().iter().for_each(|path| eprintln!("  {}", path.name));
         return Ok(ExitCode::from(2));
     };
     let is_all = chosen.is_empty();
-    let chosen = if is_all { Counted::all() } else { chosen };
+    let chosen = if is_all { counted() } else { chosen };
 
     let counts = count_all(&env::current_exe()?, &chosen)?;
     if is_writing {
@@ -50,7 +50,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
     let mut baseline = Baseline::parse(&fs::read_to_string(baseline_path())?)?;
     if !is_all {
-        baseline.counts.retain(|name, _| chosen.iter().any(|path| path.name() == name));
+        baseline.counts.retain(|name, _| chosen.iter().any(|path| path.name == *name));
     }
     let comparison = baseline.compare(&Toolchain::current(), &counts);
     print!("{comparison}");
@@ -58,7 +58,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// Executes a path under callgrind. Nothing is freed at the end: that is not a part of a call.
-fn execute(path: &Counted, repetitions: usize) {
+fn execute(path: &paths::Path, repetitions: usize) {
     let mut call = path.prepare();
     for _ in 0..repetitions {
         call();
@@ -68,9 +68,9 @@ fn execute(path: &Counted, repetitions: usize) {
 
 fn count_all<'a>(
     program: &Path,
-    paths: &'a [Counted],
+    paths: &'a [paths::Path],
 ) -> Result<Vec<(&'a str, f64)>, Box<dyn Error>> {
-    paths.iter().map(|path| Ok((path.name(), count(program, path)?))).collect()
+    paths.iter().map(|path| Ok((path.name.as_str(), count(program, path)?))).collect()
 }
 
 fn write(counts: &[(&str, f64)]) -> Result<(), Box<dyn Error>> {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::{fmt, io};
 
-use crate::paths::Counted;
+use crate::paths;
 
 /// First argument of a program that executes one path. The others are its name and the number of
 /// repetitions. See [`count`].
@@ -47,19 +47,19 @@ impl std::error::Error for CountError {
 ///
 /// # Errors
 /// If valgrind is missing, or the program fails.
-pub fn count(program: &Path, path: &Counted) -> Result<f64, CountError> {
+pub fn count(program: &Path, path: &paths::Path) -> Result<f64, CountError> {
     let prepared = total(program, path, 0)?;
-    let executed = total(program, path, path.repetitions())?;
+    let executed = total(program, path, path.repetitions)?;
     #[expect(clippy::cast_precision_loss, reason = "below 2^52")]
-    let each = executed.saturating_sub(prepared) as f64 / path.repetitions() as f64;
+    let each = executed.saturating_sub(prepared) as f64 / path.repetitions as f64;
     Ok(each)
 }
 
-fn total(program: &Path, path: &Counted, repetitions: usize) -> Result<u64, CountError> {
+fn total(program: &Path, path: &paths::Path, repetitions: usize) -> Result<u64, CountError> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(program)
-        .args([COUNT, path.name(), &repetitions.to_string()])
+        .args([COUNT, path.name.as_str(), &repetitions.to_string()])
         .stdin(Stdio::null())
         .output()
         .map_err(CountError::Start)?;

@@ -35,8 +35,13 @@ pub type Call = Box<dyn FnMut()>;
 /// Repetitions of a counted call, if one call takes few instructions.
 const REPETITIONS: usize = 500;
 
+/// Returns the paths of a layer.
+#[cfg(any(test, feature = "machines"))]
+type Layer = fn() -> Vec<Path>;
+
 /// Every layer, the first part of the names of its paths, and these paths.
-pub const LAYERS: &[(&str, fn() -> Vec<Path>)] = &[
+#[cfg(any(test, feature = "machines"))]
+const LAYERS: &[(&str, Layer)] = &[
     ("codec", codec),
     ("hlc", hlc),
     #[cfg(feature = "machines")]
@@ -69,8 +74,8 @@ pub struct Path {
     /// Whether criterion measures the call. If not, it can be repeated only as often as it is
     /// counted.
     pub is_timed: bool,
-    /// Number of calls for a count of instructions; `None` if they are not counted.
-    pub repetitions: Option<usize>,
+    /// Number of calls for a count of instructions; zero if they are not counted.
+    pub repetitions: usize,
     prepare: Box<dyn Fn() -> Call>,
 }
 
@@ -82,7 +87,7 @@ impl Path {
         prepare: impl Fn() -> C + 'static,
     ) -> Self {
         let prepare = Box::new(move || -> Call { Box::new(prepare()) });
-        Self { name: name.into(), amount: None, is_timed: true, repetitions: None, prepare }
+        Self { name: name.into(), amount: None, is_timed: true, repetitions: 0, prepare }
     }
 
     fn bytes(self, bytes: usize) -> Self {
@@ -99,7 +104,7 @@ impl Path {
     }
 
     fn counted_with(self, repetitions: usize) -> Self {
-        Self { repetitions: Some(repetitions), ..self }
+        Self { repetitions, ..self }
     }
 
     #[cfg(feature = "machines")]
@@ -117,51 +122,21 @@ impl Path {
     }
 }
 
-/// A path whose instructions are counted.
+/// Returns the paths whose instructions are counted.
 #[cfg(feature = "machines")]
-pub struct Counted {
-    path: Path,
-    repetitions: usize,
+#[must_use]
+pub fn counted() -> Vec<Path> {
+    let paths = LAYERS.iter().flat_map(|(_, paths)| paths());
+    paths.filter(|path| path.repetitions > 0).collect()
 }
 
+/// Returns the counted path with this name. Prepares nothing of other layers, because that would
+/// change the heap of the counted calls.
 #[cfg(feature = "machines")]
-impl Counted {
-    /// All counted paths.
-    #[must_use]
-    pub fn all() -> Vec<Self> {
-        LAYERS.iter().flat_map(|(_, paths)| Self::of(paths())).collect()
-    }
-
-    /// Returns the counted path with this name. Prepares nothing of other layers, because that
-    /// would change the heap of the counted calls.
-    #[must_use]
-    pub fn find(name: &str) -> Option<Self> {
-        let (_, paths) = LAYERS.iter().find(|(layer, _)| name.split('/').next() == Some(layer))?;
-        Self::of(paths()).find(|path| path.name() == name)
-    }
-
-    fn of(paths: Vec<Path>) -> impl Iterator<Item = Self> {
-        let counted = |path: Path| Some(Self { repetitions: path.repetitions?, path });
-        paths.into_iter().filter_map(counted)
-    }
-
-    /// Name of the path.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.path.name
-    }
-
-    /// Number of calls for a count.
-    #[must_use]
-    pub const fn repetitions(&self) -> usize {
-        self.repetitions
-    }
-
-    /// Returns the call, see [`Path::prepare`].
-    #[must_use]
-    pub fn prepare(&self) -> Call {
-        self.path.prepare()
-    }
+#[must_use]
+pub fn find(name: &str) -> Option<Path> {
+    let (_, paths) = LAYERS.iter().find(|(layer, _)| name.split('/').next() == Some(layer))?;
+    paths().into_iter().find(|path| path.repetitions > 0 && path.name == name)
 }
 
 #[cfg(test)]
@@ -173,9 +148,9 @@ mod tests {
     #[test]
     #[cfg(feature = "machines")]
     fn each_counted_path_returns_the_expected_results_for_all_repetitions() {
-        for path in Counted::all() {
+        for path in counted() {
             let mut call = path.prepare();
-            (0..path.repetitions()).for_each(|_| call());
+            (0..path.repetitions).for_each(|_| call());
         }
     }
 
