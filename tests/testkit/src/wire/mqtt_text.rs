@@ -36,6 +36,7 @@ impl Encode for Listed<'_> {
 }
 
 /// A property with its whole value, which `Debug` omits.
+#[must_use]
 pub fn show_property(property: &Property<'_>) -> String {
     match property {
         Property::CorrelationData(data) => format!("CorrelationData({data:?})"),
