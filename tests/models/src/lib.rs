@@ -2,7 +2,7 @@
 //!
 //! | Module | Contents |
 //! |---|---|
-//! | [`generators`] | random values of the protocol, with the feature of that name |
+//! | `generators` | random values of the protocol, with the feature of that name |
 //! | [`history`] | histories of clients, and the checker whether one order explains them |
 //! | [`machines`] | requests to a store and its output, scripts of operations, a stepwise server |
 //! | [`mod@reference`] | the reference store that others are compared with |
