@@ -92,7 +92,7 @@ pub(crate) struct Deployment {
 
 impl Deployment {
     pub(crate) fn port(&self) -> u16 {
-        self.broker.as_ref().map_or(self.port.number(), Mosquitto::port)
+        self.broker.as_ref().map_or_else(|| self.port.number(), Mosquitto::port)
     }
 
     pub(crate) fn url(&self) -> String {
