@@ -128,12 +128,11 @@ prepare_openssl() {
     can_build_openssl || install_system_packages $(missing_for_openssl) || true
 }
 
-# Features of the default members that tests, examples and benches require. Cargo skips these without
-# their features.
+# Features of the default members that tests and examples require. Cargo skips these without their
+# features, and refuses features of packages that are not selected.
 features=statestore-client/encrypted-keys,statestore-client/json,statestore-client/websocket
 features+=,statestore-server/schema,statestore-server/websocket,statestore-server/service-accounts
-features+=,statestore-rumqttc/encrypted-keys,statestore-verify/tls,statestore-benches/machines
-features+=,statestore/top
+features+=,statestore-rumqttc/encrypted-keys,statestore-verify/tls,statestore/top
 
 # Sets `workspace`: the arguments of cargo that select packages and features.
 # - With CHECK_MEMBERS=default, they select the default members.
@@ -151,7 +150,7 @@ select_workspace() {
     can_build_openssl && have_protobuf && return
     skip "the feature jemalloc" "only a build with all features contains it"
     # --all-features would select features that need the missing packages.
-    workspace=(--workspace --features "$features")
+    workspace=(--workspace --features "$features,statestore-benches/machines")
     if can_build_openssl; then
         workspace+=(--features statestore-paho/tls)
     else

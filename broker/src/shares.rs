@@ -1,4 +1,5 @@
-//! Groups of members, and the group that loses a member first.
+//! Members by group, in the order of eviction: the group with the greatest weight loses its first
+//! member.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::cmp::Reverse;

@@ -124,8 +124,9 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Top(top) => top::run(top).await,
             #[cfg(not(feature = "top"))]
             Verb::Top(_) => Err(Failure::bad_input(
-                "top: this command was built without it; install it with `cargo install \
-                 --features top`, or use `statestore keys`, `get` and `watch`",
+                "top: this command was built without the feature `top`; in a checkout, run \
+                 `cargo install --path cli --features top`, or use `statestore keys`, `get` and \
+                 `watch`",
             )),
             Verb::Doctor(doctor) => doctor::run(doctor).await,
             Verb::Verify(verify) => verify::run(verify).await,

@@ -173,8 +173,8 @@
 //!   * The operating system has buffers for each socket.
 //! * **Time.** Input of a client is processed in slices, with turns of other clients in between. A
 //!   message is delivered to all its subscribers at once. A read needs a turn, unless the client was
-//!   idle since it sent a whole packet; so do the handshakes of TLS and WebSocket. A client that
-//!   sends more than 64 WebSocket frames in a row without data, within 10 seconds, is closed.
+//!   idle since it sent a whole packet; so do the handshakes of TLS and WebSocket. A client is
+//!   closed at more than 64 WebSocket frames in a row without data; 10 seconds reset this count.
 #![forbid(unsafe_code)]
 
 mod access;

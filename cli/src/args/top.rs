@@ -16,8 +16,8 @@ The selected key is watched. Values of more than 4 KiB cannot be edited here: us
 `statestore set --file`. The protocol does not report the expiry of a value or the fencing token of
 a key, so these are shown only for values that were set here.
 
-A build from source has `top` only with its feature: `cargo install --features top`. The binaries of
-a release and the container image have it.
+A build from source has `top` only with its feature: `cargo install --path cli --features top`. The
+binaries of a release, the Debian package and the container image have it.
 
 Metrics require `statestore serve --metrics-listen` and --metrics-url. Traffic requires
 `serve --traffic`."

@@ -252,6 +252,10 @@ impl BrokerDriver {
                 true => driver.acquire_turn(Rank::Pending).await,
                 false => None,
             };
+            // While the task waited for the turn, the client may have disconnected.
+            if turn.is_some() && is_disconnected() {
+                return;
+            }
             let outcome = authenticator.identify(credentials, is_disconnected).await;
             drop(turn);
             if let Err(reason) = outcome {

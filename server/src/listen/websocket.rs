@@ -26,7 +26,7 @@ const DISCARD_BUFFER: usize = 1 << 10;
 /// read the close frame. A client that sends more is reset.
 const DISCARDED_MAX: usize = 1 << 20;
 
-/// Time after which frames without data are forgiven, so that a client may ping for days without
+/// Time after which the count of frames without data is reset, so that a client may ping for days without
 /// sending data. See [`DATALESS_MAX`](frames::DATALESS_MAX).
 const DATALESS_WINDOW: Duration = Duration::from_secs(10);
 
@@ -39,7 +39,7 @@ pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(WebSocket {
         stream,
         decoder: FrameDecoder::new(),
-        forgiven_at: Instant::now(),
+        dataless_reset_at: Instant::now(),
         discarded: 0,
         has_ended: false,
         has_sent_close: false,
@@ -54,8 +54,8 @@ pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
 pub(crate) struct WebSocket<S> {
     stream: S,
     decoder: FrameDecoder,
-    /// Time at which frames without data were last forgiven.
-    forgiven_at: Instant,
+    /// Time at which the count of frames without data was last reset.
+    dataless_reset_at: Instant,
     /// Bytes that were discarded after a close frame was sent.
     discarded: usize,
     /// Set after a close frame or the end of the stream. Later input is ignored.
@@ -111,9 +111,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
     /// Decodes input in place. Returns the length of the data, which are moved to the front of
     /// `bytes`.
     fn decode(&mut self, bytes: &mut [u8]) -> usize {
-        if self.decoder.is_dataless() && self.forgiven_at.elapsed() >= DATALESS_WINDOW {
-            self.forgiven_at = Instant::now();
-            self.decoder.forgive();
+        if self.decoder.is_dataless() && self.dataless_reset_at.elapsed() >= DATALESS_WINDOW {
+            self.dataless_reset_at = Instant::now();
+            self.decoder.reset_dataless();
         }
         let (data, event) = self.decoder.decode(bytes);
         match event {

@@ -5,11 +5,11 @@ use std::env;
 /// Value of `STATESTORE_TEST_DEPTH`: `quick`, `full` (the default) or `long`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// For each change: half the seeds, and smaller versions of the largest small worlds.
+    /// For each change: at most half the seeds, and smaller versions of the largest small worlds.
     Quick,
     /// Everything.
     Full,
-    /// For hours.
+    /// For the nightly workflow: ten times the seeds of a durable store, and twice the kills.
     Long,
 }
 

@@ -102,7 +102,7 @@ impl Owners {
         Some(slot)
     }
 
-    /// Returns whether this is the name of an owner that may have several clients.
+    /// Returns whether several clients may belong to this owner.
     pub(super) fn is_shared(&self, owner: Slot) -> bool {
         self.owners.get(owner).is_some_and(|owner| owner.kind == Kind::Shared)
     }

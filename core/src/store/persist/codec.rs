@@ -16,8 +16,8 @@
 //!
 //! The checksum is SipHash-1-3 with a key of zeros over everything before it. Each list of records
 //! has exactly one encoding, and the decoder accepts no other. It also accepts format 2, in which
-//! responses have no owner, and format 1, in which moreover texts follow their length and no
-//! timestamp is omitted.
+//! responses have no owner, and format 1, in which responses have no owner either, texts follow their
+//! length, and no timestamp is omitted.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;

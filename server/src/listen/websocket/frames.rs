@@ -11,8 +11,9 @@ const HEADER_MAX: usize = 14;
 /// Maximum length of the payload of a control frame in bytes.
 pub(super) const CONTROL_MAX: usize = 125;
 
-/// Maximum number of consecutive frames without data, within the time that the caller
-/// [forgives](FrameDecoder::forgive) them after. A client that sends more is closed. Clients need
+/// Maximum number of consecutive frames without data. The caller
+/// [resets](FrameDecoder::reset_dataless) the count from time to time. A client that sends more is
+/// closed. Clients need
 /// few: a library pings every few seconds, and a message may end with an empty frame.
 pub(super) const DATALESS_MAX: u32 = 64;
 
@@ -108,7 +109,7 @@ impl FrameDecoder {
     }
 
     /// Counts frames without data from zero again.
-    pub(super) const fn forgive(&mut self) {
+    pub(super) const fn reset_dataless(&mut self) {
         self.dataless = 0;
     }
 

@@ -1,4 +1,4 @@
-//! MQTT over WebSocket: bytes that are no packets.
+//! MQTT over WebSocket: bytes that are not packets.
 
 use std::io;
 use std::time::Duration;

@@ -157,6 +157,6 @@ fn client_that_sends_only_frames_without_data_is_closed() {
     for _ in 0..3 {
         let (_, event) = frames.decode(&mut frame(PING, true, b"p", mask).repeat(most));
         assert!(matches!(event, Some(Event::Ping(_))) && frames.is_dataless());
-        frames.forgive();
+        frames.reset_dataless();
     }
 }
