@@ -17,7 +17,7 @@ use etcd_client::{Compare, CompareOp, DeleteOptions, Txn, TxnOp};
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Writes of a transaction besides the head.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Writes {
     pub(crate) part: Part,
     /// Slot of its responses.
