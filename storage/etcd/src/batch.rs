@@ -43,6 +43,7 @@ pub(crate) struct Part {
 
 /// The transactions of a commit. The commit is split between requests, so that a write and its
 /// response are in the same transaction.
+#[derive(Debug)]
 pub(crate) struct Parts {
     records: VecDeque<Record>,
 }
