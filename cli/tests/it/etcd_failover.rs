@@ -202,7 +202,7 @@ fn invalid_options_are_reported_and_missing_etcd_is_awaited() {
         (&["--etcd-prefix", "no"][..], "is not a valid prefix"),
         (&["--etcd-lease", "1s"], "--etcd-lease: it must be from 2s to 600s"),
         (&["--etcd-user", "root"], "--etcd-user: it requires etcd-password"),
-        (&["--etcd", "mqtt://h"], "is not an etcd endpoint"),
+        (&["--etcd", "mqtt://h"], "etcd endpoint 2 is invalid"),
         (&["--etcd", "http://root:secret@h:1"], "an etcd endpoint contains a user"),
         (&["--etcd", "https://h:1"], "https URLs require etcd-tls-ca"),
         (&["--etcd-tls-ca", "ca.pem"], "--etcd-tls-ca: it requires https URLs"),
@@ -222,7 +222,7 @@ fn invalid_options_are_reported_and_missing_etcd_is_awaited() {
         ended.fails(2, &["it is for a cluster: give etcd too"]);
     }
     run(statestore().args(["status", "--etcd", &unreachable])).fails(3, &["cannot reach etcd at"]);
-    run(statestore().args(["status", "--etcd", "mqtt://h"])).fails(2, &["is not an etcd endpoint"]);
+    run(statestore().args(["status", "--etcd", "mqtt://h"])).fails(2, &["etcd endpoint 1 is invalid"]);
 }
 
 #[test]
