@@ -184,7 +184,7 @@ fn mirror_of_everything_is_refused() {
     let ended = run(statestore().args(line).args(["--timeout", "200ms"]));
     ended.fails(3, &["target: ", "check TO"]);
     let line = ["mirror", "http://a", "mqtt://b", "--keys", "a/*"];
-    run(statestore().args(line)).fails(2, &["source: FROM http://a", "mqtt://HOST:PORT"]);
+    run(statestore().args(line)).fails(2, &["source: FROM: URL 1 is invalid", "mqtt://HOST:PORT"]);
     let line = ["mirror", "mqtt://a", "mqtt://b", "--keys", "a/*", "--to-password", "secret"];
     run(statestore().args(line)).fails(2, &["target: --to-password requires --to-user"]);
 }
