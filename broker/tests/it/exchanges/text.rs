@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use statestore_mqtt::packet::{Filters, RetainHandling, Unsubscribe};
-use statestore_testkit::wire::mqtt_text::show;
+use statestore_testkit::wire::mqtt_text::{show, show_property};
 
 use crate::*;
 
@@ -112,7 +112,7 @@ pub(super) fn decode(packet: &Packet<'_>) -> String {
     }
     words.extend(publish.properties.iter().map(|property| match property {
         Property::CorrelationData(data) => format!("CorrelationData({:?})", utf8(data)),
-        other => format!("{other:?}"),
+        other => show_property(&other),
     }));
     if !publish.payload.is_empty() {
         words.push(format!("{:?}", utf8(publish.payload)));
