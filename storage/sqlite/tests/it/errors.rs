@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
+use statestore_proto::store::RECORDS_FORMAT;
 use statestore_sqlite::{OpenError, SqliteJournal};
 
 use crate::support::{Dir, commit, contents, load, new_store, restore, set};
@@ -64,7 +65,8 @@ fn records_of_a_later_format_are_refused() {
     sql(&path, &format!("UPDATE log SET records = x'{}'", hex(&blob)));
     let mut journal = SqliteJournal::open(&path).unwrap();
     let message = load(&mut journal).unwrap_err().to_string();
-    assert!(message.contains("has format 9, and this version supports 2"), "{message}");
+    let supported = format!("has format 9, and this version supports {RECORDS_FORMAT}");
+    assert!(message.contains(&supported), "{message}");
 }
 
 /// SipHash-1-3 of all parts.
