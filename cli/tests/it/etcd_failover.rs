@@ -222,7 +222,8 @@ fn invalid_options_are_reported_and_missing_etcd_is_awaited() {
         ended.fails(2, &["it is for a cluster: give etcd too"]);
     }
     run(statestore().args(["status", "--etcd", &unreachable])).fails(3, &["cannot reach etcd at"]);
-    run(statestore().args(["status", "--etcd", "mqtt://h"])).fails(2, &["etcd endpoint 1 is invalid"]);
+    run(statestore().args(["status", "--etcd", "mqtt://h"]))
+        .fails(2, &["etcd endpoint 1 is invalid"]);
 }
 
 #[test]
