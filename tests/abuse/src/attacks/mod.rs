@@ -140,9 +140,9 @@ pub(crate) fn all() -> Vec<Attack> {
             has_newcomers: true,
             ..attack("tls-handshakes", "handshakes that never end", connections::handshakes)
         },
+        // Without newcomers: they wait for turns together with these handshakes, so some do not connect.
         attack("tls-hellos", "complete ClientHello messages, then the end", connections::hellos)
-            .needs(Needs::Tls)
-            .with_newcomers(),
+            .needs(Needs::Tls),
         Attack {
             needs: Needs::Metrics,
             ..attack("scrapes", "an endless series of scrapes", connections::scrapes)
