@@ -10,7 +10,7 @@ use statestore_mqtt::packet::{Ack, Packet};
 use statestore_mqtt::{Qos, Reason};
 
 use super::naive::{self, Expected, Flight};
-use super::run::{Run, set_must};
+use super::run::{PIECES_MAX, Run, set_must};
 use super::wire::{self, Received};
 
 impl Run {
@@ -257,7 +257,7 @@ impl Run {
         for id in ready {
             let at = self.slots.iter().position(|slot| slot.as_ref().is_some_and(|s| s.id == id));
             if let Some(at) = at {
-                self.read(at, if all { 1_000 } else { 1 });
+                self.read(at, if all { PIECES_MAX } else { 1 });
             }
         }
     }

@@ -15,6 +15,9 @@ use super::naive::{Naive, Sent};
 use super::wire::{PacketReader, Received};
 use super::{NAMES, QOS, naive, packet_id, pick};
 
+/// More parts than the output of a connection has.
+pub(super) const PIECES_MAX: usize = 1_000;
+
 pub(super) type Properties<'a> = &'a [Property<'a>];
 
 /// Length of the head of a payload, which contains the number of the message.
@@ -191,14 +194,15 @@ impl Run {
         true
     }
 
-    /// Writes a packet and reads the immediate output.
+    /// Writes a packet and reads all output.
     pub(super) fn write_and_read(
         &mut self,
         at: usize,
         packet: &Packet<'_, Properties<'_>>,
     ) -> Option<Vec<Received>> {
         let piece = usize::try_from(self.last % 4).unwrap_or_default() * 3;
-        self.write(at, packet, piece).then(|| self.read(at, 1))
+        // The answer is behind the messages that wait, which may take several parts.
+        self.write(at, packet, piece).then(|| self.read(at, PIECES_MAX))
     }
 
     pub(super) fn connect(
