@@ -3,7 +3,6 @@
 mod azure;
 mod client;
 mod connection;
-mod copying;
 mod data;
 mod dev;
 mod doctor;
@@ -23,7 +22,6 @@ use std::time::Duration;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 pub(crate) use client::{Bench, Del, Elect, Get, Keys, Lock, Set, Vdel, Watch};
 pub(crate) use connection::{Common, Connection, Format, Login, Output, TimeLimit};
-pub(crate) use copying::{Bridge, Mirror};
 pub(crate) use data::{Data, Dump, Restore};
 pub(crate) use dev::{Dev, DevEnv, DevFormat, DevListen, DevLogin, DevRun, DevVerb};
 pub(crate) use doctor::Doctor;
@@ -91,10 +89,6 @@ pub(crate) enum Verb {
     Export(Export),
     /// Set the keys of an export in a store
     Import(Import),
-    /// Copy keys and their changes from one store to another
-    Mirror(Box<Mirror>),
-    /// Set keys from MQTT messages, and publish the changes of keys
-    Bridge(Box<Bridge>),
     /// Run a command while holding a lock
     Lock(Lock),
     /// Follow an election, or be a candidate

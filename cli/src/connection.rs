@@ -12,7 +12,7 @@ use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
 use crate::output::notice;
 use crate::sources::{Endpoint, TOKEN_FILE};
-use statestore_doctor::tls;
+use statestore_doctor::tls::{self, SettingNames};
 
 /// Address of a broker.
 #[derive(Debug, PartialEq, Eq)]
@@ -149,7 +149,7 @@ pub(crate) fn silent_store(common: &Common) -> Result<StateStore, Failure> {
     let options = options(broker, login, &client_id(login, "cli"))?;
     let options = limit_connect_timeout(options, common.time_limit.timeout);
     let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
-    let link = link(options, login.endpoint);
+    let link = link(options);
     let builder = StateStore::builder().timeout(common.time_limit.timeout).backoff(pauses);
     let name = login.endpoint.name("client-id");
     let failed = |error| Failure::bad_input(format_args!("{name}: {error}"));
@@ -166,10 +166,11 @@ pub(crate) fn limit_connect_timeout(options: Options, timeout: Duration) -> Opti
 }
 
 /// Returns a link with a diagnosis of TLS: it ends at the first attempt if TLS cannot succeed.
-pub(crate) fn link(options: Options, endpoint: Endpoint) -> ClientLink {
+pub(crate) fn link(options: Options) -> ClientLink {
     let (is_encrypted, proxy) = (options.tls.is_some(), options.proxy.clone());
     ClientLink::for_client(options).diagnose(move |error, at| {
-        let names = endpoint.tls_names();
+        // A notice about variables follows this advice.
+        let names = SettingNames::default();
         Box::pin(tls::diagnose(error, at, is_encrypted, proxy.clone(), names))
     })
 }

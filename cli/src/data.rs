@@ -1,4 +1,4 @@
-//! `data`: checks, dumps, restores and compacts data directories.
+//! `data`: checks, dumps and restores data directories.
 
 pub(crate) mod dump;
 pub(crate) mod requests;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use statestore_proto::time::UnixTime;
-use statestore_server::archive::{self, ArchiveError, CompactStep, Directory};
+use statestore_server::archive::{self, ArchiveError, Directory};
 
 use crate::args::Data;
 use crate::escape::{on_one_line, path_on_one_line};
@@ -32,9 +32,6 @@ pub(crate) async fn run(verb: Data) -> Result<ExitCode, Failure> {
                 true => "nothing was restored",
             };
             (Box::pin(restore::run(args)), state)
-        }
-        Data::Compact { dir } => {
-            (Box::pin(compact(dir)), "the directory keeps its contents: run it again")
         }
     };
     tokio::select! {
@@ -99,36 +96,6 @@ fn number(count: u64, what: &str) -> String {
     counted(usize::try_from(count).unwrap_or(usize::MAX), what)
 }
 
-async fn compact(dir: PathBuf) -> Result<ExitCode, Failure> {
-    let (read, written) = (Progress::records("reading"), Progress::records("writing"));
-    let progress = |step, records| match step {
-        CompactStep::Read => read.advance(records),
-        CompactStep::Write => written.advance(records),
-    };
-    let compacted = archive::compact(&dir, unix_now(), progress).await?;
-    drop((read, written));
-    let on_disk = bytes(archive::bytes_on_disk(&dir)?);
-    let line = format!(
-        "{}; the files have {on_disk}, and free space in them is used again\n",
-        saved(compacted.bytes_before, compacted.bytes_after)
-    );
-    output::raw(line.as_bytes())?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Describes the effect of compaction as text.
-fn saved(bytes_before: u64, bytes_after: u64) -> String {
-    match (bytes(bytes_before), bytes(bytes_after)) {
-        (before, after) if before == after => {
-            format!("nothing was saved: a store reads {after}, as before")
-        }
-        (before, after) if bytes_after > bytes_before => {
-            format!("nothing was saved: a store reads {after}, and {before} before")
-        }
-        (before, after) => format!("a store reads {after} instead of {before}"),
-    }
-}
-
 /// The time of the wall clock.
 pub(crate) fn unix_now() -> UnixTime {
     #[expect(clippy::disallowed_methods, reason = "the command reads the clock for the library")]
@@ -153,9 +120,9 @@ impl From<ArchiveError> for Failure {
         match &error {
             ArchiveError::Directory(error) => Self::directory(error),
             ArchiveError::Path { path, source } => Self::path(path_on_one_line(path), source),
-            ArchiveError::Journal(_)
-            | ArchiveError::NotCompacted(_)
-            | ArchiveError::NotSynced { .. } => Self::Storage(error.to_string()),
+            ArchiveError::Journal(_) | ArchiveError::NotSynced { .. } => {
+                Self::Storage(error.to_string())
+            }
             ArchiveError::Task(error) => Self::system(error),
             ArchiveError::Future { .. } => {
                 Self::bad_input(format_args!("{error} with --allow-future-versions"))
@@ -168,22 +135,4 @@ impl From<ArchiveError> for Failure {
 /// A number of keys as text.
 pub(crate) fn keys(count: u64) -> String {
     format!("{count} {}", if count == 1 { "key" } else { "keys" })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn saved_bytes_are_printed_only_if_bytes_were_saved() {
-        for (before, after, text) in [
-            (395 << 10, 3 << 10, "a store reads 3.00 KiB instead of 395.00 KiB"),
-            (100, 100, "nothing was saved: a store reads 100 B, as before"),
-            (100 << 20, (100 << 20) - 1, "nothing was saved: a store reads 100.00 MiB, as before"),
-            (100, 120, "nothing was saved: a store reads 120 B, and 100 B before"),
-            (0, 0, "nothing was saved: a store reads 0 B, as before"),
-        ] {
-            assert_eq!(saved(before, after), text);
-        }
-    }
 }

@@ -149,17 +149,12 @@ impl Failure {
 
     /// Unexpected end of a command that runs until it is stopped.
     pub(crate) fn stopped(status: &Status) -> Self {
-        Self::stopped_at(Endpoint::Broker, status)
-    }
-
-    /// Unexpected end of one connection of a command that runs until it is stopped.
-    pub(crate) fn stopped_at(at: Endpoint, status: &Status) -> Self {
         let reason = match status {
             Status::Failed(reason) => Some(reason.clone()),
             Status::Offline { last_error: Some(error) } => Some(CloseReason::Link(error.clone())),
             _ => None,
         };
-        Self::closed_at(at, &StoreClosed { reason })
+        Self::closed_at(Endpoint::Broker, &StoreClosed { reason })
     }
 
     /// End of a store that was ready before, so its options are valid.
@@ -196,11 +191,7 @@ impl Failure {
 
     /// A failed request.
     pub(crate) fn request(error: Error) -> Self {
-        Self::request_at(Endpoint::Broker, error)
-    }
-
-    /// A failed request over one connection of a command.
-    pub(crate) fn request_at(at: Endpoint, error: Error) -> Self {
+        let at = Endpoint::Broker;
         match error {
             Error::Refused { error, reason } => match (Self::refused(&error), reason) {
                 (Self::Refused(text), Some(reason)) => {
@@ -217,7 +208,7 @@ impl Failure {
                     format!(
                         "no connection to the broker: {reason}; check {}{}",
                         at.name(option),
-                        dev_advice(at, &reason)
+                        dev_advice(&reason)
                     )
                 }
                 None => format!(
@@ -263,10 +254,10 @@ impl Failure {
 
 /// Further advice if no broker listens at an address of this machine that is from variables, which
 /// `dev env` sets.
-fn dev_advice(at: Endpoint, error: &LinkError) -> &'static str {
+fn dev_advice(error: &LinkError) -> &'static str {
     let host = error.address().map(|address| address.host.as_str());
     let is_local = matches!(host, Some("localhost" | "127.0.0.1" | "::1" | "[::1]"));
-    let is_set = at == Endpoint::Broker && variables("broker").is_some();
+    let is_set = variables("broker").is_some();
     match is_set && is_local && error.kind() == LinkErrorKind::Unreachable {
         true => "; if `statestore dev env` has set them, start `statestore dev` again",
         false => "",
@@ -300,7 +291,7 @@ fn check_login(at: Endpoint) -> String {
 fn login_variables(at: Endpoint) -> Option<String> {
     match at {
         Endpoint::Broker => variables("user").or_else(|| variables(TOKEN_FILE)),
-        Endpoint::Serve | Endpoint::Source | Endpoint::Target => None,
+        Endpoint::Serve => None,
     }
 }
 
@@ -362,28 +353,6 @@ mod tests {
             let shown = failure.to_string();
             assert!(shown.starts_with(&text) && shown.contains(option), "{shown}");
             assert_eq!(matches!(failure, Failure::Refused(_)), is_refused, "{shown}");
-        }
-    }
-
-    #[test]
-    fn failures_of_a_mirror_name_the_settings_of_their_side() {
-        let refused = |code| LinkError::refused(code, ReasonDetails::default());
-        let bad_login = refused(ReasonCode::BAD_USER_NAME_OR_PASSWORD);
-        let bad_id = refused(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID);
-        // A text of the broker that looks like an option is not changed.
-        let other = LinkError::fatal("see --user or --broker");
-        for (error, source, target) in [
-            (&bad_login, "log in with --user", "log in with --to-user"),
-            (&bad_login, "STATESTORE_PASSWORD", "STATESTORE_TO_PASSWORD"),
-            (&bad_id, "set --user NAME", "set --to-user NAME"),
-            (&other, "check FROM, --user and --tls-ca", "check TO, --to-user and --to-tls-ca"),
-            (&other, "see --user or --broker", "see --user or --broker"),
-        ] {
-            for (at, part) in [(Endpoint::Source, source), (Endpoint::Target, target)] {
-                let status = Status::Failed(error.clone().into());
-                let shown = Failure::stopped_at(at, &status).to_string();
-                assert!(shown.contains(part), "{shown}");
-            }
         }
     }
 

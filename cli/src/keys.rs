@@ -18,7 +18,6 @@ use crate::escape::one_line;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{json_text, line};
-use crate::sources::Endpoint;
 
 /// Maximum number of concurrent requests of a command. They hide the latency of the connection, and
 /// leave the store capacity for other clients.
@@ -29,11 +28,6 @@ type Reading = (Bytes, Option<JoinHandle<Result<Option<VersionedValue>, Error>>>
 
 /// Lines are written in chunks of this many bytes.
 const CHUNK: usize = 16 * 1024;
-
-/// Returns whether a pattern matches every key, or every key of a length.
-pub(crate) fn matches_every_key(pattern: &str) -> bool {
-    pattern.bytes().all(|byte| matches!(byte, b'*' | b'?'))
-}
 
 pub(crate) async fn run(args: Keys) -> Result<ExitCode, Failure> {
     let store = connection::store(&args.common)?;
@@ -116,11 +110,6 @@ fn text(output: Output, key: &Bytes, found: Option<&VersionedValue>) -> String {
 
 /// Error of a listing.
 pub(crate) fn failure(error: Error) -> Failure {
-    failure_at(Endpoint::Broker, error)
-}
-
-/// Error of a listing over one connection of a command.
-pub(crate) fn failure_at(at: Endpoint, error: Error) -> Failure {
     let refusal = match &error {
         Error::Refused { error, .. } => error.known(),
         _ => None,
@@ -136,6 +125,6 @@ pub(crate) fn failure_at(at: Endpoint, error: Error) -> Failure {
             "the store refused: invalid pattern; [ begins a set such as [ab] or [!ab], ** matches \
              whole levels, and a set such as [*] matches a special character",
         ),
-        _ => Failure::request_at(at, error),
+        _ => Failure::request(error),
     }
 }

@@ -6,7 +6,6 @@
 
 mod args;
 mod bench;
-mod bridge;
 mod certificates;
 #[cfg(feature = "etcd")]
 mod cluster_status;
@@ -29,8 +28,6 @@ mod kv;
 mod lock;
 mod log;
 mod metrics_client;
-mod mirror;
-mod notices;
 mod output;
 mod passwd;
 mod policy;
@@ -114,8 +111,6 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Watch(watch) => watch::run(watch).await,
             Verb::Export(export) => export::run(export).await,
             Verb::Import(import) => import::run(import).await,
-            Verb::Mirror(mirror) => mirror::run(*mirror).await,
-            Verb::Bridge(bridge) => bridge::run(*bridge).await,
             Verb::Lock(lock) => lock::run(lock).await,
             Verb::Elect(elect) => elect::run(elect).await,
             Verb::Bench(bench) => bench::run(bench).await,

@@ -2,8 +2,6 @@
 
 use std::sync::OnceLock;
 
-use statestore_doctor::tls::SettingNames;
-
 /// An option without `--`, and a variable that sets it, since the command line does not.
 pub(crate) type Source = (&'static str, &'static str);
 
@@ -26,45 +24,23 @@ pub(crate) enum Endpoint {
     Broker,
     /// The connection of `serve` to an external broker.
     Serve,
-    /// The source of `mirror`.
-    Source,
-    /// The target of `mirror`.
-    Target,
 }
 
 impl Endpoint {
     /// Returns the name of a setting in a message: its option or argument, or the variables that
     /// set it.
     pub(crate) fn name(self, option: &str) -> String {
-        match (self, option) {
-            (Self::Broker, _) => setting_name(option),
-            (Self::Source, "broker") => "FROM".to_owned(),
-            (Self::Target, "broker") => "TO".to_owned(),
-            (Self::Serve | Self::Source, _) => format!("--{option}"),
-            (Self::Target, _) => format!("--to-{option}"),
+        match self {
+            Self::Broker => setting_name(option),
+            Self::Serve => format!("--{option}"),
         }
     }
 
     /// Returns the name of the variable for the password.
     pub(crate) const fn password_variable(self) -> &'static str {
         match self {
-            Self::Broker | Self::Source => "STATESTORE_PASSWORD",
+            Self::Broker => "STATESTORE_PASSWORD",
             Self::Serve => "STATESTORE_SERVE_PASSWORD",
-            Self::Target => "STATESTORE_TO_PASSWORD",
-        }
-    }
-
-    /// Returns the names for advice about TLS.
-    pub(crate) fn tls_names(self) -> SettingNames {
-        match self {
-            // A notice about variables follows this advice.
-            Self::Broker | Self::Serve => SettingNames::default(),
-            Self::Source | Self::Target => SettingNames {
-                broker: self.name("broker"),
-                tls_ca: self.name("tls-ca"),
-                tls_cert: self.name("tls-cert"),
-                tls_key: self.name("tls-key"),
-            },
         }
     }
 }

@@ -11,20 +11,17 @@ Examples:
   statestore data check /var/lib/statestore
   statestore data dump /var/lib/statestore --output keys.jsonl
   statestore data restore /var/lib/statestore-new keys.jsonl
-  statestore data compact /var/lib/statestore
   statestore data dump --broker mqtt://HOST:1883 | gzip > keys.jsonl.gz",
     after_long_help = "\
 Examples:
   statestore data check /var/lib/statestore
   statestore data dump /var/lib/statestore --output keys.jsonl
   statestore data restore /var/lib/statestore-new keys.jsonl
-  statestore data compact /var/lib/statestore
   statestore data dump --broker mqtt://HOST:1883 | gzip > keys.jsonl.gz
 
 `check` and `dump` can read a directory while a store has it open. They read the state at that
-moment. `compact` requires that no store has the directory open, and `restore` creates a new
-directory. Long operations show their progress on a terminal. `statestore --help` lists the exit
-codes."
+moment. `restore` creates a new directory. Long operations show their progress on a terminal.
+`statestore --help` lists the exit codes."
 )]
 pub(crate) enum Data {
     /// Read a directory and print a summary of its contents
@@ -38,17 +35,6 @@ The exit code is 2 if the directory is damaged or is not a data directory.")]
     Dump(Dump),
     /// Create a directory from a dump, or set its keys in a running store
     Restore(Restore),
-    /// Replace the log of a directory by a snapshot, so that a store starts faster
-    #[command(after_long_help = "\
-No store may have the directory open. A running store compacts its directory automatically.
-
-The files do not shrink, and may grow to 5 times the bytes of the values: free space in them is used
-again. For smaller files, dump the directory and restore it to another one. `compact` can be
-interrupted at any time; the directory then keeps its contents.")]
-    Compact {
-        /// Data directory
-        dir: PathBuf,
-    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -68,7 +54,7 @@ Each other line is a key:
   fencing_token         if the key is fenced
   expires               at (Unix time in milliseconds), after (lifetime in milliseconds), lease
   persist               if the client requested persistence
-A restored directory contains all of that. When a store or `compact` writes a snapshot, `after`
+A restored directory contains all of that. When a store writes a snapshot, `after`
 becomes the remaining lifetime, so it may differ between two dumps. Recorded responses and
 registrations for notifications are not dumped.
 

@@ -9,13 +9,7 @@ use crate::exit::Exit;
 
 /// Groups of subcommands. A subcommand that is in no group is listed under `OTHER`.
 const GROUPS: [(&str, &[&str]); 4] = [
-    (
-        "Data",
-        &[
-            "get", "set", "del", "vdel", "keys", "watch", "export", "import", "mirror", "bridge",
-            "data",
-        ],
-    ),
+    ("Data", &["get", "set", "del", "vdel", "keys", "watch", "export", "import", "data"]),
     ("Coordination", &["lock", "elect"]),
     ("Server", &["serve", "dev", "passwd", "policy", "certificates", "status"]),
     ("Diagnosis", &["doctor", "top", "bench", "verify", "replay"]),

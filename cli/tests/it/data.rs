@@ -1,4 +1,4 @@
-//! The data directory of a store: dump, restore, check and compaction.
+//! The data directory of a store: dump, restore and check.
 
 mod paths;
 mod persistence;
@@ -208,7 +208,7 @@ fn other_directory_is_rejected() {
     let (empty, file) = (scratch.path("empty"), scratch.path("file"));
     fs::create_dir(&empty).unwrap();
     fs::write(&file, "").unwrap();
-    for verb in ["check", "dump", "compact"] {
+    for verb in ["check", "dump"] {
         run(&mut data(verb, &nowhere)).fails(2, &["nowhere has no journal in it"]);
         run(&mut data(verb, &empty)).fails(2, &["empty has no journal in it"]);
         run(&mut data(verb, &file)).fails(2, &["it is not a directory"]);
@@ -225,7 +225,7 @@ fn damaged_directory_is_rejected() {
     create_directory(&dir, records());
     // The committed records are in the file.
     fs::write(dir.join("records.db-wal"), b"").unwrap();
-    for verb in ["check", "dump", "compact"] {
+    for verb in ["check", "dump"] {
         let ended = run(&mut data(verb, &dir));
         ended.fails(2, &["commit 11 was acknowledged", "backup in its place", "a dump"]);
         assert!(!ended.err.contains("secret"), "{ended:?}");
@@ -243,84 +243,10 @@ fn directory_in_use_is_read_and_not_written() {
     create_directory(&dir, records());
     let dumped = dump(&dir);
     let mut journal = SqliteJournal::open(&dir).unwrap();
-    let own = std::process::id().to_string();
-    run(&mut data("compact", &dir)).fails(2, &["is using it", &own]);
     assert_eq!(dump(&dir), dumped);
     assert_eq!(run(&mut data("check", &dir)).code, Some(0));
     commit(&mut journal, vec![put(b"more", b"v", 90)]);
     assert_ne!(dump(&dir), dumped, "the dump contains the later commit");
-}
-
-#[test]
-fn compacted_directory_has_the_same_contents() {
-    let scratch = Scratch::new();
-    let dir = scratch.path("dir");
-    let mut all = records();
-    all.extend((10..400).map(|counter| put(b"often", &[b'v'; 1000], counter)));
-    create_directory(&dir, all);
-    let before = restored(&dir);
-    let watched = |dir: &Path| {
-        let records = Reader::open(dir).unwrap().flat_map(Result::unwrap);
-        records.filter(|record| matches!(record, Record::Registered { .. })).collect::<Vec<_>>()
-    };
-    let registrations = watched(&dir);
-    let ended = run(&mut data("compact", &dir));
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    let text = ended.text();
-    assert!(text.starts_with("a store reads ") && text.contains(" KiB instead of 39"), "{text}");
-    assert_eq!(watched(&dir), registrations);
-    let status = Reader::open(&dir).unwrap().status();
-    assert!(status.snapshot.is_some_and(|snapshot| snapshot.bytes < 4_000), "{status:?}");
-    assert!(status.log_bytes < 1_000, "{status:?}");
-    let checked = run(&mut data("check", &dir));
-    for part in [" in 1 part\n", " in 1 commit\n"] {
-        assert!(checked.text().contains(part), "{checked:?}");
-    }
-    // Another clock counts the remaining time here.
-    let timeless = |records: Vec<Record>| {
-        let without = |mut record: Record| {
-            if let Record::Put { expires: Some(expires), .. } = &mut record {
-                expires.at = UnixTime::from_millis(0);
-                expires.after = Expiry::from_millis(1).unwrap();
-            }
-            record
-        };
-        records.into_iter().map(without).collect::<Vec<_>>()
-    };
-    assert_eq!(timeless(restored(&dir)), timeless(before));
-    let again = run(&mut data("compact", &dir));
-    assert_eq!(again.code, Some(0), "{again:?}");
-    assert!(again.text().starts_with("nothing was saved: a store reads "), "{again:?}");
-    assert!(!again.text().contains("instead"), "{again:?}");
-    assert_eq!(watched(&dir), registrations);
-}
-
-/// Of two versions with the same time and counter, the node id decides. The compacting process has
-/// its own node id.
-#[test]
-fn compaction_keeps_the_last_value_of_any_node() {
-    let scratch = Scratch::new();
-    let (restored, found) = (scratch.path("restored"), scratch.path("found"));
-    let line = |key: &str, counter: u32, node: &str| {
-        format!(r#"{{"key":"{key}","value":"v","version":"1:{counter}:{node}"}}"#)
-    };
-    for node in ["zeta", "StateStore", "A"] {
-        let lines = [HEADER.to_owned(), line("a", 1, node), line("b", 2, node)].join("\n");
-        run_with_input(&mut data("restore", &restored), lines.as_bytes())
-            .is(0, "restored 2 keys\n");
-        let node = NodeId::new(node).unwrap();
-        let version = Version::new(Hlc::new(UnixTime::from_millis(STARTED), 7, node));
-        let (key, value) = (Box::from(*b"k"), Box::from(*b"v"));
-        let (fencing_token, expires) = (None, None);
-        let last = Record::Put { key, value, version, fencing_token, expires, persist: true };
-        create_directory(&found, vec![last]);
-        for (dir, keys) in [(&restored, 2), (&found, 1)] {
-            assert_eq!(run(&mut data("compact", dir)).code, Some(0));
-            let dumped = String::from_utf8(dump(dir)).unwrap();
-            assert_eq!(dumped.lines().count(), 1 + keys, "{dumped}");
-            fs::remove_dir_all(dir).unwrap();
-        }
-    }
 }
 
 #[test]
@@ -507,7 +433,6 @@ fn another_store_continues_with_a_dump() {
     let fenced = here.run(&["set", "kept", "w", "--persist", "--fencing-token", &version]);
     let version = fenced.version();
     let dumped = dump(&one);
-    run(&mut data("compact", &one)).fails(2, &["is using it"]);
     run_with_input(&mut data("restore", &two), &dumped).is(0, "restored 1 key\n");
     drop(here);
 
@@ -527,7 +452,6 @@ fn directory_or_broker_is_required() {
         ("dump dir --broker mqtt://h", "both a directory, dir, and --broker"),
         ("restore dir file --broker mqtt://h", "both a directory, dir, and --broker"),
         ("check", "DIR"),
-        ("compact", "DIR"),
     ] {
         let mut command = statestore();
         run(command.arg("data").args(line.split(' '))).fails(2, &[hint]);

@@ -3,7 +3,6 @@
 //! Each test runs in every mode of `serve`. The list is in [`deployment`].
 
 mod azure;
-mod bridging;
 mod broker_list;
 mod captures;
 mod certificates;
@@ -31,7 +30,6 @@ mod logging;
 mod malformed_payloads;
 mod malformed_requests;
 mod metrics;
-mod mirroring;
 mod options;
 mod outages;
 mod pipes;

@@ -133,7 +133,6 @@ fn url_with_a_password_is_never_printed() {
         let proxied = ["get", "k", "--broker", "mqtt://localhost:1", "--timeout", "100ms"];
         check(&[&proxied[..], &["--proxy", &url]].concat(), &[]);
         check(&proxied, &[("STATESTORE_PROXY", &url)]);
-        check(&["mirror", &url, &url, "--keys", "*"], &[]);
         check(&["status", "--metrics-url", &url], &[]);
         check(&["serve", "--etcd", &url], &[]);
         check(&["serve", "--websocket-origin", &format!("{url}/")], &[]);

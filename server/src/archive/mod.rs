@@ -1,5 +1,5 @@
-//! Data directories without a running store: reading one, dumping it as lines of JSON, restoring a
-//! dump, and compacting one.
+//! Data directories without a running store: reading one, dumping it as lines of JSON, and
+//! restoring a dump.
 //!
 //! A dump is a [`Header`] and one [`Entry`] for each key. Each is a line of JSON.
 //!
@@ -21,7 +21,6 @@
 //! # }
 //! ```
 
-mod compact;
 mod contents;
 mod directory;
 mod line;
@@ -37,7 +36,6 @@ use statestore_tokio::diagnostics::text::path_on_one_line;
 use statestore_tokio::service::{Commit, Journal as _};
 use tokio::task::JoinError;
 
-pub use compact::{CompactStep, Compacted, compact};
 pub use contents::Contents;
 pub use directory::{Directory, NewDirectory, bytes_on_disk, read};
 pub(crate) use line::decode_entries;
@@ -140,9 +138,6 @@ pub enum ArchiveError {
     /// Writing to the data directory failed. Nothing of it is left.
     #[error("nothing is restored: {0}")]
     Journal(#[from] JournalError),
-    /// Reading or writing the data directory failed. It keeps its contents.
-    #[error("not compacted, and nothing is lost: {0}")]
-    NotCompacted(JournalError),
     /// The directory is complete and in place, but a crash of the machine may undo that.
     #[error("{} is restored, but the disk did not confirm it: {source}", path_on_one_line(path))]
     NotSynced {

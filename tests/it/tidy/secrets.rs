@@ -36,7 +36,6 @@ const PARSERS: [(&str, &[&str]); 6] = [
     (
         "serde_json::from_",
         &[
-            "cli/src/bridge/inbound.rs",
             "cli/src/dev/directory.rs",
             "cli/src/dev/environment.rs",
             "server/src/archive/line.rs",

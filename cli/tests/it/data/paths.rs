@@ -159,7 +159,6 @@ fn full_disk_has_another_exit_code_than_wrong_input() {
     let [dir, new, large, file] = [&dir, &new, &large, &file].map(|path| path.to_str().unwrap());
     limited(&["serve", "--listen", "127.0.0.1:0", "--data-dir", new]).fails(5, &[new]);
     limited(&["data", "restore", &format!("{new}er"), large]).fails(5, &["newer"]);
-    limited(&["data", "compact", dir]).fails(5, &[dir]);
     limited(&["data", "dump", dir, "--output", file]).fails(5, &[file, "free space"]);
     assert_eq!(scratch.names(), ["dir", "large.jsonl", "new"]);
     // Free space does not fix these errors.
