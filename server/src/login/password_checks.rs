@@ -2,6 +2,7 @@
 //! passwords.
 
 mod throttle;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::hash::Hasher as _;
@@ -15,6 +16,7 @@ use statestore_mqtt::Reason;
 use throttle::LoginThrottle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
+use waiting::Waiting;
 
 use crate::login::users::{SharedUsers, Users, Workspace};
 use crate::sync::lock;
@@ -22,10 +24,6 @@ use crate::sync::lock;
 /// Maximum number of concurrent password checks. Each one occupies a thread while it runs, and 19
 /// MiB permanently.
 const CHECKS_MAX: usize = 2;
-
-/// Maximum number of clients that wait for a password check or run one. Each has its CONNECT in
-/// memory, at most 20 KiB. Further clients are rejected with *server busy*.
-const WAITING_MAX: usize = 64;
 
 /// Time for which a verified password is cached.
 const VERIFIED_FOR: Duration = Duration::from_secs(60 * 60);
@@ -41,7 +39,7 @@ pub(crate) struct Login<'a> {
 pub(crate) struct Logins {
     users: SharedUsers,
     checks: Semaphore,
-    waiting: Semaphore,
+    waiting: Waiting,
     /// Unused workspaces: at most one per concurrent check.
     workspaces: Mutex<Vec<Workspace>>,
     verified: Mutex<VerifiedPasswords>,
@@ -54,7 +52,7 @@ impl Logins {
             verified: Mutex::new(VerifiedPasswords::new(users.current())),
             users,
             checks: Semaphore::const_new(CHECKS_MAX),
-            waiting: Semaphore::const_new(WAITING_MAX),
+            waiting: Waiting::default(),
             workspaces: Mutex::default(),
             throttle: Mutex::default(),
         }
@@ -78,7 +76,9 @@ impl Logins {
         if is_throttled() {
             return Err(Reason::CONNECTION_RATE_EXCEEDED);
         }
-        let Ok(_waiting) = self.waiting.try_acquire() else { return Err(Reason::SERVER_BUSY) };
+        let Some(_place) = self.waiting.enter(login.address) else {
+            return Err(Reason::SERVER_BUSY);
+        };
         let Ok(_permit) = self.checks.acquire().await else { return refused };
         if is_disconnected() {
             return refused;

@@ -85,7 +85,7 @@ async fn concurrent_checks_share_two_workspaces() {
         let logins = Arc::clone(&logins);
         tokio::spawn(async move { check(&logins, &format!("name {number}"), "x").await })
     };
-    let asked: Vec<_> = (0..WAITING_MAX + 20).map(ask).collect();
+    let asked: Vec<_> = (0..waiting::WAITING_MAX + 20).map(ask).collect();
     let mut refused = 0;
     for asked in asked {
         let answer = asked.await.unwrap();
