@@ -1,4 +1,14 @@
 //! `top`: a terminal interface for the keys, values and metrics of a store.
+//!
+//! [`Screen`] is a machine without I/O: it receives key presses and [`Update`]s of the store, and
+//! returns [`Action`]s, which this module carries out.
+
+mod draw;
+mod metrics;
+mod state;
+#[cfg(test)]
+mod tests;
+mod value;
 
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
@@ -12,11 +22,13 @@ use statestore_proto::client::{WatchEnd, WatchEvent};
 use statestore_proto::hlc::{FencingToken, Hlc};
 use statestore_server::http::TrafficTable;
 use statestore_tokio::{Error, Operand, Removal, StateStore, Status};
-use statestore_top::{Action, Condition, KEYS_MAX, Metrics, Screen, Update, Value, Write};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use self::metrics::Metrics;
+use self::state::{Action, Condition, KEYS_MAX, Screen, Update, Write};
+use self::value::Value;
 use crate::args::{Common, Format, Top};
 use crate::connection;
 use crate::escape::on_one_line;
@@ -69,7 +81,7 @@ pub(crate) async fn run(args: Top) -> Result<ExitCode, Failure> {
     let mut tick = tokio::time::interval(TICK);
     loop {
         let drawn = terminal.0.draw(|frame| {
-            statestore_top::draw(frame, &mut screen, &broker, Instant::now().into_std());
+            draw::draw(frame, &mut screen, &broker, Instant::now().into_std());
         });
         drawn.map_err(Failure::output)?;
         let action = tokio::select! {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use syn::{Attribute, Field, Fields, ImplItem, Item, TraitItem, Type, Visibility};
 
 /// Packages and their folders.
-const PACKAGES: [(&str, &str); 17] = [
+const PACKAGES: [(&str, &str); 16] = [
     ("statestore-proto", "core"),
     ("statestore-mqtt", "mqtt"),
     ("statestore-broker", "broker"),
@@ -23,7 +23,6 @@ const PACKAGES: [(&str, &str); 17] = [
     ("statestore-azure-mqtt", "transports/azure-mqtt"),
     ("statestore-server", "server"),
     ("statestore-doctor", "doctor"),
-    ("statestore-top", "top"),
     ("statestore-loopback", "transports/loopback"),
     ("statestore-sqlite", "storage/sqlite"),
     ("statestore-etcd", "storage/etcd"),

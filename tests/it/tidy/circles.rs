@@ -7,7 +7,7 @@ use super::layers::{self, heads, paths, used_paths};
 use super::source::code_without_strings;
 use super::{File, core_files, file, rust_files};
 
-const CRATES: [&str; 19] = [
+const CRATES: [&str; 18] = [
     "mqtt/src",
     "broker/src",
     "policy/src",
@@ -19,7 +19,6 @@ const CRATES: [&str; 19] = [
     "transports/azure-mqtt/src",
     "server/src",
     "doctor/src",
-    "top/src",
     "transports/loopback/src",
     "storage/sqlite/src",
     "storage/etcd/src",

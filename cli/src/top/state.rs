@@ -10,11 +10,11 @@ use statestore_server::http::{ClientRow as Client, TrafficTable as Traffic};
 use statestore_tokio::Version;
 use statestore_tokio::diagnostics::text::{on_one_line, one_line};
 
-use crate::metrics::Metrics;
-use crate::value::{Format, Value, parse_edited, to_edit};
+use super::metrics::Metrics;
+use super::value::{Format, Value, parse_edited, to_edit};
 
 /// Maximum number of listed keys.
-pub const KEYS_MAX: usize = 10_000;
+pub(crate) const KEYS_MAX: usize = 10_000;
 /// Maximum number of bytes of listed keys.
 pub(crate) const KEY_BYTES_MAX: usize = 1 << 20;
 
@@ -36,7 +36,7 @@ pub(crate) enum View {
 
 /// A request to the store, or the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// List the keys of the pattern.
     List,
     /// Watch this key instead of the previous one.
@@ -51,22 +51,22 @@ pub enum Action {
 
 /// A SET.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Write {
+pub(crate) struct Write {
     /// The key.
-    pub key: Bytes,
+    pub(crate) key: Bytes,
     /// The value.
-    pub value: Value,
+    pub(crate) value: Value,
     /// When to set it.
-    pub condition: Condition,
+    pub(crate) condition: Condition,
     /// Expiry.
-    pub expires: Option<Duration>,
+    pub(crate) expires: Option<Duration>,
     /// Fencing token as text.
-    pub token: Option<String>,
+    pub(crate) token: Option<String>,
 }
 
 /// Condition of a SET.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub(crate) enum Condition {
     /// Always.
     Always,
     /// If the key does not exist.
@@ -77,7 +77,7 @@ pub enum Condition {
 
 /// An update from the store or its metrics.
 #[derive(Clone, Debug)]
-pub enum Update {
+pub(crate) enum Update {
     /// Connected.
     Online,
     /// Not connected, with the reason.
@@ -200,7 +200,7 @@ pub(crate) const CONDITIONS: [&str; 3] = ["always", "if absent", "if unchanged"]
 ///
 /// It is bounded: 10,000 keys, 1 MiB of keys, and the value of one key.
 #[derive(Debug, Default)]
-pub struct Screen {
+pub(crate) struct Screen {
     pub(crate) view: View,
     pub(crate) pattern: String,
     pub(crate) keys: BTreeSet<Bytes>,
@@ -229,20 +229,18 @@ pub struct Screen {
 
 impl Screen {
     /// An empty screen for the keys of this pattern.
-    #[must_use]
-    pub fn new(pattern: String) -> Self {
+    pub(crate) fn new(pattern: String) -> Self {
         let offline = Some("connecting".to_owned());
         Self { pattern, offline, page: 10, ..Self::default() }
     }
 
     /// The pattern of the listed keys.
-    #[must_use]
-    pub fn pattern(&self) -> &str {
+    pub(crate) fn pattern(&self) -> &str {
         &self.pattern
     }
 
     /// Handles a key press.
-    pub fn key(&mut self, key: KeyEvent) -> Option<Action> {
+    pub(crate) fn key(&mut self, key: KeyEvent) -> Option<Action> {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return Some(Action::Quit);
         }
@@ -301,7 +299,7 @@ impl Screen {
     }
 
     /// Starts a listing.
-    pub fn list(&mut self) -> Action {
+    pub(crate) fn list(&mut self) -> Action {
         self.keys.clear();
         (self.key_bytes, self.is_truncated, self.listed) = (0, false, None);
         self.is_stale = false;
@@ -440,13 +438,13 @@ impl Screen {
     }
 
     /// Returns the action that is due after a reconnect.
-    pub fn due_action(&mut self) -> Option<Action> {
+    pub(crate) fn due_action(&mut self) -> Option<Action> {
         let is_due = self.offline.is_none() && self.listed.is_some() && self.is_stale;
         is_due.then(|| self.list())
     }
 
     /// Handles an update.
-    pub fn update(&mut self, update: Update, now: Instant) {
+    pub(crate) fn update(&mut self, update: Update, now: Instant) {
         match update {
             Update::Online => self.offline = None,
             Update::Offline(reason) => {

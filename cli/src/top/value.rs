@@ -15,7 +15,7 @@ const HEX_LINE_SHORT: usize = 8;
 
 /// A value. `Debug` shows only its length.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Value(pub Bytes);
+pub(crate) struct Value(pub(crate) Bytes);
 
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

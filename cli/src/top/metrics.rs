@@ -9,7 +9,7 @@ const LABELS_MAX: usize = 64;
 
 /// A sample of all metrics, with the previous sample.
 #[derive(Clone, Debug)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     at: Instant,
     all: BTreeMap<String, f64>,
     previous: Option<(Instant, BTreeMap<String, f64>)>,
@@ -20,7 +20,7 @@ impl Metrics {
     ///
     /// # Errors
     /// A text, if there are no metrics of a store.
-    pub fn parse(body: &str, at: Instant) -> Result<Self, String> {
+    pub(crate) fn parse(body: &str, at: Instant) -> Result<Self, String> {
         let samples = body.lines().filter(|line| line.starts_with("statestore_"));
         let parsed = samples.filter_map(|line| {
             let (name, value) = line.rsplit_once(' ')?;

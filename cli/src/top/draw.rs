@@ -12,11 +12,11 @@ use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 use statestore_server::http::{ClientRow as Client, KeyRow as Key};
 use statestore_tokio::diagnostics::text::one_line;
 
-use crate::metrics::Metrics;
-use crate::state::{
+use super::metrics::Metrics;
+use super::state::{
     CONDITIONS, Editor, FIELDS, HIGHLIGHT_TIME, Prompt, Screen, SelectedKey, View, WatchState,
 };
-use crate::value::{self, Value};
+use super::value::{self, Value};
 
 const NO_METRICS: &str = "no metrics: start the store with `serve --metrics-listen HOST:PORT --traffic`, \
                           and this command with --metrics-url http://HOST:PORT";
@@ -45,7 +45,7 @@ The selected key is watched. The protocol does not report the expiry of a value 
 token of a key. These are shown only for values that were set here.";
 
 /// Draws the screen. `broker` is its title, and `now` the time of the last update or later.
-pub fn draw(frame: &mut Frame<'_>, screen: &mut Screen, broker: &str, now: Instant) {
+pub(crate) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, broker: &str, now: Instant) {
     let area = frame.area();
     if area.width < COLUMNS_MIN || area.height < ROWS_MIN {
         let text = format!("{COLUMNS_MIN} columns and {ROWS_MIN} rows are required");

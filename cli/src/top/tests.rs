@@ -8,9 +8,9 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use statestore_tokio::Version;
 
-use crate::draw::draw;
-use crate::metrics::Metrics;
-use crate::state::{Action, Condition, KEY_BYTES_MAX, KEYS_MAX, Screen, Update};
+use super::draw::draw;
+use super::metrics::Metrics;
+use super::state::{Action, Condition, KEY_BYTES_MAX, KEYS_MAX, Screen, Update};
 use statestore_server::http::TrafficTable as Traffic;
 
 fn version(text: &str) -> Version {
