@@ -7,6 +7,7 @@ mod driver;
 mod incidents;
 mod link;
 mod meter;
+mod quick_ack;
 mod write_buffer;
 
 use std::io;
