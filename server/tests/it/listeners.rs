@@ -1,7 +1,7 @@
 //! Several listeners of one broker.
 
 use std::net::{SocketAddr, TcpListener};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use statestore_client::Tls;
 use statestore_server::{BindError, CertificateName, CertificateUsers, TlsPem, Users};
@@ -11,6 +11,7 @@ use statestore_testkit::wire::packets::Reason;
 use statestore_tokio::Options as ClientOptions;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use super::*;
 

@@ -381,7 +381,8 @@ mod websocket {
         let serving = tokio::spawn(async move {
             let meter = Arc::new(Meter::default());
             meter.grant();
-            let stream = Metered::new(BufReader::with_capacity(READ_MAX, server), Arc::clone(&meter));
+            let stream =
+                Metered::new(BufReader::with_capacity(READ_MAX, server), Arc::clone(&meter));
             let accepted = websocket::accept(stream, &[]).await;
             let stream = accepted.map_err(|error| error.to_string()).expect("a WebSocket");
             serve(&served, id, &wakeup, peer, stream, &meter).await;
