@@ -231,7 +231,7 @@ impl Broker {
     ) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let reference = server_reference(reason, self.redirect.as_deref());
-        let property = reference.or(text.map(Property::ReasonString));
+        let property = reference.or_else(|| text.map(Property::ReasonString));
         let mut send = |properties: &[Property<'_>]| {
             let connack = ConnAck { session_present: false, reason, properties };
             connection.send_packet(&mut self.memory, &Packet::ConnAck(connack))
