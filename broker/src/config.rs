@@ -182,7 +182,9 @@ pub trait Acl: Send + Sync {
 /// Result of a successful login.
 #[derive(Clone, Default)]
 pub struct Admission {
-    /// User that the client belongs to. A client cannot take over the session of another user.
+    /// User that the client belongs to. A client cannot take over the session of another user. With
+    /// Clean Start, it ends that session if the other client is disconnected, and the session has
+    /// no subscriptions, messages and will.
     pub user: Option<Arc<str>>,
     /// Access control list of the client. `None` selects the list of the [`Config`].
     pub acl: Option<Arc<dyn Acl>>,

@@ -41,6 +41,8 @@ pub enum IncidentKind {
     /// connections](crate::Limits::pending_connections) was reached, or for
     /// [`displace_pending`](crate::Broker::displace_pending).
     Pending,
+    /// A client was rejected because another user has a session with its client id.
+    OtherUser,
     /// A client was rejected because its will is not allowed.
     Will,
     /// A client was rejected because the limit of [sessions](crate::Limits::sessions) was reached
@@ -72,8 +74,8 @@ pub enum IncidentKind {
     /// The session of a disconnected client was evicted because the limit of
     /// [sessions](crate::Limits::sessions) was reached.
     SessionEvicted,
-    /// A client was disconnected because a message from the host had expired or exceeded the
-    /// client's Maximum Packet Size.
+    /// A message was dropped because it exceeds the Maximum Packet Size of its receiver, which does
+    /// not learn of the loss.
     Undeliverable,
     /// A message was rejected because of its topic or response topic.
     Publish,
@@ -109,6 +111,7 @@ impl fmt::Display for IncidentKind {
             }
             Self::Address => "client rejected: connection limit of its address reached",
             Self::Pending => "connection closed: too many connections wait for their login",
+            Self::OtherUser => "client rejected: another user has a session with its client id",
             Self::Will => "client rejected: its will is not allowed",
             Self::Sessions => "client rejected: session limit reached",
             Self::NoConnect => "connection closed: the first packet is not an MQTT CONNECT",
@@ -122,7 +125,7 @@ impl fmt::Display for IncidentKind {
             Self::Memory => "client disconnected: the memory limit is reached and it used the most",
             Self::SessionEvicted => "session of a disconnected client ended: session limit reached",
             Self::Undeliverable => {
-                "client disconnected: a notification expired or exceeds its Maximum Packet Size"
+                "message dropped: it exceeds the Maximum Packet Size of its receiver"
             }
             Self::Publish => "message rejected",
             Self::Rate => "message rejected: its client exceeded the rate limit",

@@ -28,9 +28,6 @@ pub(crate) struct QueuedMessage {
     pub(crate) qos: Qos,
     pub(crate) retain: bool,
     pub(crate) subscription_ids: Box<[u32]>,
-    /// Set if a failure to send the message disconnects the client, so that the client notices the
-    /// loss.
-    pub(crate) must_arrive: bool,
 }
 
 impl QueuedMessage {

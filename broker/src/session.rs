@@ -115,16 +115,16 @@ pub(crate) enum Acknowledged {
 pub(crate) type Away = (bool, Duration);
 
 /// Result of an attempt to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SendOutcome {
     /// No packet is waiting, or the window is full.
     Nothing,
     /// A packet was written.
     Packet,
-    /// A message was dropped because it had expired or exceeded the client's Maximum Packet Size.
-    Dropped,
-    /// The same happened to a message with `must_arrive`.
-    Undeliverable,
+    /// A message was dropped because it had expired.
+    Expired,
+    /// A message with this topic was dropped because it exceeded the client's Maximum Packet Size.
+    TooLarge(Arc<str>),
 }
 
 impl Session {
@@ -273,10 +273,9 @@ impl Session {
         let id = (queued.qos > Qos::AtMostOnce).then(|| self.next_id());
         if is_expired || !sink.send(now, memory, &queued, id, false) {
             self.unread.release(memory, &queued.message, queued.overhead());
-            return if queued.must_arrive {
-                SendOutcome::Undeliverable
-            } else {
-                SendOutcome::Dropped
+            return match is_expired {
+                true => SendOutcome::Expired,
+                false => SendOutcome::TooLarge(Arc::clone(queued.message.shared_topic())),
             };
         }
         match id {
@@ -300,7 +299,7 @@ impl Session {
         // Packets are resent in order, so `at` is the number of those in flight on this connection.
         let has_capacity = at < sink.window.in_flight;
         let Some(again) = self.in_flight.get_mut(at) else { return SendOutcome::Nothing };
-        let must_arrive = match &again.stage {
+        let topic = match &again.stage {
             Stage::Released => {
                 again.is_sent = true;
                 let ack = Ack { id: again.id, reason: Reason::SUCCESS, properties: () };
@@ -313,13 +312,13 @@ impl Session {
                     again.is_sent = true;
                     return SendOutcome::Packet;
                 }
-                queued.must_arrive
+                Arc::clone(queued.message.shared_topic())
             }
         };
         // The client's Maximum Packet Size is smaller than on the earlier connection.
         let id = again.id;
         self.complete_delivery(memory, id, |_| Acknowledged::Expected);
-        if must_arrive { SendOutcome::Undeliverable } else { SendOutcome::Dropped }
+        SendOutcome::TooLarge(topic)
     }
 
     fn next_id(&mut self) -> NonZeroU16 {

@@ -61,9 +61,15 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
             Box::pin(tls::diagnose(error, at, is_encrypted, proxy.clone(), names))
         },
     );
-    let server = tokio::select! {
-        started = server.start() => started.map_err(|error| failure(&error, &origins))?,
-        _ = signals.received() => return Ok(ExitCode::SUCCESS),
+    let mut started = std::pin::pin!(server.start());
+    let server = loop {
+        tokio::select! {
+            started = &mut started => break started.map_err(|error| failure(&error, &origins))?,
+            // All files are read now, so there is nothing to reload.
+            signal = signals.received() => if signal != Received::Hangup {
+                return Ok(ExitCode::SUCCESS);
+            },
+        }
     };
     loop {
         tokio::select! {

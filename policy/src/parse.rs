@@ -77,6 +77,9 @@ impl<'a> Cursor<'a> {
     /// Returns the rules inside the fields that enclose them.
     fn unwrapped(self) -> Result<Self, PolicyError> {
         let mut cursor = self;
+        if !matches!(cursor.node.value, Value::Table(_) | Value::List(_)) {
+            return Err(cursor.problem("is not a policy: it lacks `rules`".into()));
+        }
         while let Value::Table(table) = &cursor.node.value {
             let inner = WRAPPERS.iter().find(|(name, _)| table.iter().any(|(own, _)| own == name));
             let Some((name, siblings)) = inner else {

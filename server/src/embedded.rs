@@ -1,11 +1,12 @@
 //! The embedded broker of a configuration, and the files that can be reloaded.
 
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::access::shared_policy::SharedPolicy;
-use crate::broker::Broker;
+use crate::broker::{BindError, Broker};
 use crate::config::{self, Config, ConfigError};
 use crate::event::{Event, Observer};
 use crate::files::LoadError;
@@ -17,7 +18,7 @@ use crate::options::Options;
 use crate::reload::{
     CertificateAttributesFile, PolicyFile, Principals, Reloader, ServiceAccountKeysFile, UsersFile,
 };
-use crate::state::ServerError;
+use crate::state::{ServerError, is_unresolved};
 
 /// An embedded broker that listens.
 pub(crate) struct Embedded {
@@ -36,6 +37,7 @@ pub(crate) struct Embedded {
 pub(crate) async fn start(
     config: &Config,
     added: Vec<Listener>,
+    is_one_user: bool,
     observer: &Observer,
 ) -> Result<Embedded, ServerError> {
     let Config { login, policy, .. } = config;
@@ -71,7 +73,8 @@ pub(crate) async fn start(
     }
     warn_about_files(config, observer);
     let schemes: Vec<&str> = listeners.iter().map(|(listener, _)| scheme(listener)).collect();
-    let has_login = has_login(config, &listeners);
+    let logins: Vec<bool> =
+        listeners.iter().map(|(listener, _)| needs_login(config, listener)).collect();
     let mut listeners = listeners.into_iter().map(|(listener, _)| listener);
     let Some(first) = listeners.next() else {
         return Err(
@@ -122,10 +125,13 @@ pub(crate) async fn start(
     if login.no_client_id_binding {
         options = options.any_client_id();
     }
+    options.is_one_user = is_one_user;
     let broker = Broker::bind(options).await?;
     let urls = schemes.iter().zip(broker.local_addrs());
-    let urls = urls.map(|(scheme, address)| format!("{scheme}://{address}")).collect();
-    let access = access(config, is_local, has_login);
+    let urls: Vec<String> = urls.map(|(scheme, address)| format!("{scheme}://{address}")).collect();
+    let open = urls.iter().zip(&logins).filter(|(_, needs_login)| !**needs_login);
+    let access =
+        access(config, is_local, &open.map(|(url, _)| &**url).collect::<Vec<_>>(), urls.len());
     Ok(Embedded { broker: Arc::new(broker), reloader, policy, tls, urls, access })
 }
 
@@ -218,7 +224,7 @@ fn listeners(
     config: &Config,
     tls: Option<&ServerTls>,
     has_others: bool,
-) -> Result<Vec<(Listener, &'static str)>, ConfigError> {
+) -> Result<Vec<(Listener, &'static str)>, ServerError> {
     const DEFAULT: &str = "127.0.0.1:1883";
     let config::Listen {
         listen,
@@ -266,12 +272,16 @@ const fn scheme(listener: &Listener) -> &'static str {
     }
 }
 
-fn resolve(key: &str, address: &str) -> Result<SocketAddr, ConfigError> {
-    let invalid = |reason: &dyn std::fmt::Display| {
-        ConfigError::setting(key, format!("{address}: {reason} (for example 127.0.0.1:1883)"))
+fn resolve(key: &str, address: &str) -> Result<SocketAddr, ServerError> {
+    let failed = |source: io::Error| match is_unresolved(&source) {
+        true => BindError::Resolve { address: address.to_owned(), source }.into(),
+        false => {
+            let reason = format!("{address}: {source} (for example 127.0.0.1:1883)");
+            ServerError::from(ConfigError::setting(key, reason))
+        }
     };
-    let mut addresses = address.to_socket_addrs().map_err(|error| invalid(&error))?;
-    addresses.next().ok_or_else(|| invalid(&"unknown host"))
+    let mut addresses = address.to_socket_addrs().map_err(failed)?;
+    addresses.next().ok_or_else(|| failed(io::Error::other("the name has no address")))
 }
 
 /// Maximum number of connections that wait for their login, and again of those that are closing.
@@ -303,28 +313,36 @@ fn receives_secrets(login: &config::Login, listener: &Listener) -> bool {
     }
 }
 
-/// Returns whether every client needs a login.
-fn has_login(config: &Config, listeners: &[(Listener, &str)]) -> bool {
+/// Returns whether clients of a listener need a login.
+fn needs_login(config: &Config, listener: &Listener) -> bool {
     let Config { login, tls, .. } = config;
-    let has_login = login.password_file.is_some()
-        || tls.listen_tls_client_ca.is_some()
-        || login.service_account_keys.is_some();
-    listeners.iter().all(|(listener, _)| match &listener.login {
+    match &listener.login {
         Some(login) => !login.is_empty(),
-        None => has_login,
-    })
+        None => {
+            login.password_file.is_some()
+                || login.certificate_user.is_some()
+                || login.service_account_keys.is_some()
+                || (listener.tls.is_some() && tls.listen_tls_client_ca.is_some())
+        }
+    }
 }
 
-/// Which clients can connect, and what they may do.
-fn access(config: &Config, is_local: bool, has_login: bool) -> String {
-    let who = match (is_local, has_login) {
-        (true, false) => "only this machine can connect",
-        (true, true) => "only this machine can connect, after a login",
-        (false, true) => "other machines can connect, after a login",
-        (false, false) => "every machine that reaches these addresses can connect",
+/// Which clients can connect, and what they may do. `open` are the URLs that need no login, of this
+/// many.
+fn access(config: &Config, is_local: bool, open: &[&str], urls: usize) -> String {
+    let who = match (is_local, open.len() == urls) {
+        (true, true) => "only this machine can connect",
+        (true, false) => "only this machine can connect, after a login",
+        (false, false) => "other machines can connect, after a login",
+        (false, true) => "every machine that reaches these addresses can connect",
+    };
+    let except = match open.len() {
+        0 => String::new(),
+        count if count == urls => String::new(),
+        _ => format!(" except on {}", open.join(" and ")),
     };
     let what = if config.policy.policy.is_some() { "what the policy allows" } else { "everything" };
-    format!("{who}; clients may do {what}")
+    format!("{who}{except}; clients may do {what}")
 }
 
 #[cfg(test)]
@@ -349,9 +367,16 @@ mod tests {
         ] {
             let config = config(text);
             let listeners = listeners(&config, None, false).unwrap();
-            let access = access(&config, is_local, has_login(&config, &listeners));
+            let is_open = |(listener, _): &&(Listener, _)| !needs_login(&config, listener);
+            let open = vec!["mqtt://a"; listeners.iter().filter(is_open).count()];
+            let access = access(&config, is_local, &open, listeners.len());
             assert!(access.contains(part), "{access}");
         }
+        let mixed = access(&Config::default(), true, &["mqtt://a"], 2);
+        assert!(mixed.contains("after a login except on mqtt://a; "), "{mixed}");
+        let with_authority = config("[tls]\nlisten-tls-client-ca = \"ca.pem\"\n");
+        let plain = Listener::new(([127, 0, 0, 1], 0));
+        assert!(!needs_login(&with_authority, &plain), "only TLS requires a certificate");
     }
 
     #[test]
@@ -379,7 +404,17 @@ mod tests {
         assert_eq!(resolve("listen", "127.0.0.1:0").unwrap(), ([127, 0, 0, 1], 0).into());
         assert!(resolve("listen", "[::1]:1883").unwrap().is_ipv6());
         for address in ["127.0.0.1", "1883", "127.0.0.1:x", "127.0.0.1:99999"] {
-            assert_eq!(resolve("listen", address).unwrap_err().key(), Some("listen"), "{address}");
+            let error = resolve("listen", address).unwrap_err();
+            let is_invalid =
+                matches!(&error, ServerError::Config(it) if it.key() == Some("listen"));
+            assert!(is_invalid && !error.is_address_unavailable(), "{address}: {error}");
         }
+    }
+
+    /// So that a supervisor tries again.
+    #[test]
+    fn name_that_does_not_resolve_is_unavailable_rather_than_invalid() {
+        let error = resolve("listen", "nowhere.invalid:1883").unwrap_err();
+        assert!(error.is_address_unavailable(), "{error}");
     }
 }

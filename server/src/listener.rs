@@ -115,7 +115,8 @@ impl Listener {
     /// allows all pages. A request with another `Origin` header is rejected with status 403. This
     /// matters because a browser lets any web page connect to any address, including this machine.
     /// Few clients other than browsers send an `Origin` header. Python's Paho sends the address
-    /// that it connects to, with `https`.
+    /// that it connects to, with `https`. This is allowed if that host is an IP address or
+    /// `localhost`.
     ///
     /// ```
     /// use statestore_server::{Listener, Options};

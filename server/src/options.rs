@@ -32,6 +32,8 @@ pub struct Options {
     pub(crate) service_accounts: Option<ServiceAccounts>,
     pub(crate) policy: Option<SharedPolicy>,
     pub(crate) any_client_id: bool,
+    /// Set if sessions do not belong to users.
+    pub(crate) is_one_user: bool,
     pub(crate) limits: Limits,
 }
 
@@ -56,6 +58,7 @@ impl Options {
             service_accounts: None,
             policy: None,
             any_client_id: false,
+            is_one_user: false,
             limits: Limits::default(),
         }
     }

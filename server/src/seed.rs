@@ -14,6 +14,7 @@ use statestore_tokio::diagnostics::text::path_on_one_line;
 
 use crate::archive::decode_entries;
 use crate::config::{Config, ConfigError};
+use crate::files::BYTE_ORDER_MARK;
 use crate::json;
 
 /// Largest file.
@@ -76,6 +77,7 @@ struct SeedError {
 /// Reads an export, an object whose members are keys and values, or a list of objects. An object of
 /// the list has any number of such members, or only the members `key` and `value`.
 fn parse(text: &[u8]) -> Result<Pairs, SeedError> {
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     if let Some(entries) = decode_entries(text) {
         let entries = entries.map_err(|(line, reason)| SeedError { line, reason })?;
         let mut names = Names::default();
@@ -239,6 +241,8 @@ mod tests {
             ("limits".to_owned(), "{\"max\":7}".to_owned()),
         ];
         for text in [
+            // With a byte order mark.
+            "\u{feff}{\"factoryId\": \"north\", \"limits\": {\"max\": 7}}",
             // The form of Azure's tests of data flows.
             r#"[{"factoryId": "north"}, {"limits": {"max": 7}}]"#,
             r#"{"factoryId": "north", "limits": {"max": 7}}"#,

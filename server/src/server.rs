@@ -80,6 +80,7 @@ impl Drop for AbortOnDrop {
 pub struct ServerBuilder {
     config: Config,
     listeners: Vec<Listener>,
+    is_one_user: bool,
     observer: Observer,
     diagnose: Option<Diagnose>,
 }
@@ -98,6 +99,15 @@ impl ServerBuilder {
     /// configuration.
     pub fn listener(mut self, listener: impl Into<Listener>) -> Self {
         self.listeners.push(listener.into());
+        self
+    }
+
+    /// Lets clients with different logins continue each other's sessions, as if they were one user.
+    /// By default the session of a user keeps its client id from all other users. For development:
+    /// an application can try several logins with one client id. A policy still applies to the
+    /// login of each client.
+    pub fn one_user(mut self) -> Self {
+        self.is_one_user = true;
         self
     }
 
@@ -130,7 +140,7 @@ impl ServerBuilder {
     }
 
     async fn start_all(self) -> Result<Server, ServerError> {
-        let Self { config, listeners, observer, diagnose } = self;
+        let Self { config, listeners, is_one_user, observer, diagnose } = self;
         let seeds = seed::load(&config)?;
         let (reloader, policy, tls, place, urls, access) = match config.mode()? {
             Mode::ExternalBroker(broker) | Mode::Cluster { broker: Some(broker), .. } => {
@@ -148,7 +158,7 @@ impl ServerBuilder {
                 (reloader, policy, Vec::new(), place, urls, access)
             }
             _ => {
-                let embedded = embedded::start(&config, listeners, &observer).await?;
+                let embedded = embedded::start(&config, listeners, is_one_user, &observer).await?;
                 let place = Place::Embedded(Arc::clone(&embedded.broker));
                 let embedded::Embedded { reloader, policy, tls, urls, access, .. } = embedded;
                 (reloader, policy, tls, place, urls, access)
@@ -190,13 +200,13 @@ impl ServerBuilder {
         let host = Host { place, urls, access, exporter, capture, is_traffic_counted, observer };
         let (stop, stopped) = watch::channel(false);
         let (states, state) = watch::channel(State::Starting);
-        let task = start_store(config, policy, seeds, host, states, stopped)?;
+        let task = start_store(config, policy, seeds, host, states, stopped).await?;
         Ok(Server { stop, state, broker, reloader, _tasks: tasks, task })
     }
 }
 
-/// Starts the task that runs the store until it is stopped or fails.
-fn start_store(
+/// Opens the storage, and starts the task that runs the store until it is stopped or fails.
+async fn start_store(
     config: Config,
     policy: Option<SharedPolicy>,
     seeds: seed::Pairs,
@@ -225,7 +235,7 @@ fn start_store(
         if let Some(text) = warn_about_writers(directory) {
             host.observer.report(&Event::FileWarning { path: directory.clone(), text });
         }
-        let journal = JournalWithProgress::open(directory, &host.observer)?;
+        let journal = JournalWithProgress::open(directory, &host.observer).await?;
         if let Some(text) = journal.warn_about_space(config.limits.max_bytes) {
             host.observer.report(&Event::FileWarning { path: directory.clone(), text });
         }

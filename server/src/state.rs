@@ -63,18 +63,24 @@ pub enum ServerError {
 }
 
 impl ServerError {
-    /// Returns whether an address is in use, or not available yet. Another start may succeed
-    /// without a change of the configuration.
+    /// Returns whether an address is in use, or not available or resolved yet. Another start may
+    /// succeed without a change of the configuration.
     #[must_use]
     pub fn is_address_unavailable(&self) -> bool {
         let is_unavailable = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
         };
         match self {
-            Self::Bind(BindError::InUse(_)) => true,
+            Self::Bind(BindError::InUse(_) | BindError::Resolve { .. }) => true,
             Self::Bind(BindError::Address { source, .. }) => is_unavailable(source),
-            Self::Http(error) => is_unavailable(error.cause()),
+            Self::Http(error) => is_unavailable(error.cause()) || is_unresolved(error.cause()),
             _ => false,
         }
     }
+}
+
+/// Returns whether the lookup of a name failed. An address without a host or a port is invalid, and
+/// all other errors have a code of the operating system.
+pub(crate) fn is_unresolved(error: &io::Error) -> bool {
+    error.kind() != io::ErrorKind::InvalidInput && error.raw_os_error().is_none()
 }

@@ -3,9 +3,9 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use statestore_proto::store::Record;
 use statestore_sqlite::{OpenError, SqliteJournal};
 use statestore_tokio::JournalError;
 use statestore_tokio::service::{Commit, CommitQueue, Journal};
-use tokio::time::Instant;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 
 use crate::event::{Event, Observer};
 
@@ -26,8 +27,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// A journal in a directory that reports when loading takes long.
 pub(crate) struct JournalWithProgress {
     journal: SqliteJournal,
-    /// `None` once it is loaded.
-    slow: Option<SlowReport>,
+    slow: SlowReport,
     is_loaded: Arc<AtomicBool>,
     directory: PathBuf,
     records: u64,
@@ -36,16 +36,30 @@ pub(crate) struct JournalWithProgress {
 }
 
 impl JournalWithProgress {
-    /// Opens the journal in a directory. Blocks.
-    pub(crate) fn open(directory: &Path, observer: &Observer) -> Result<Self, OpenError> {
-        let (path, reporter) = (directory.to_owned(), observer.clone());
-        let slow = SlowReport::start(REPORT_AFTER, move || {
-            let bytes = bytes_on_disk(&path).unwrap_or(0);
-            reporter.report(&Event::Loading { directory: path, bytes });
-        });
+    /// Opens the journal in a directory.
+    pub(crate) async fn open(directory: &Path, observer: &Observer) -> Result<Self, OpenError> {
+        Self::open_with(directory, observer, |directory| SqliteJournal::open(directory)).await
+    }
+
+    /// Opens the journal with a function that may block. It runs on a thread of its own: at a stop,
+    /// a runtime waits for its blocking tasks, but not for this thread.
+    async fn open_with(
+        directory: &Path,
+        observer: &Observer,
+        open: impl FnOnce(&Path) -> Result<SqliteJournal, OpenError> + Send + 'static,
+    ) -> Result<Self, OpenError> {
+        let mut slow = SlowReport::new(directory, observer);
+        let (sender, opened) = oneshot::channel();
+        let path = directory.to_owned();
+        let io_error = |source| OpenError::Io { path: directory.to_owned(), source };
+        thread::Builder::new()
+            .name("opening".to_owned())
+            .spawn(move || drop(sender.send(open(&path))))
+            .map_err(io_error)?;
+        let opened = slow.watch(opened).await;
         Ok(Self {
-            journal: SqliteJournal::open(directory)?,
-            slow: Some(slow),
+            journal: opened.map_err(|error| io_error(io::Error::other(error)))??,
+            slow,
             is_loaded: Arc::default(),
             directory: directory.to_owned(),
             records: 0,
@@ -72,11 +86,9 @@ impl JournalWithProgress {
 
 impl Journal for JournalWithProgress {
     async fn load(&mut self) -> Result<Option<Vec<Record>>, JournalError> {
-        let portion = self.journal.load().await;
+        let portion = self.slow.watch(self.journal.load()).await;
         if let Ok(Some(records)) = &portion {
             self.advance(records.len());
-        } else {
-            self.slow = None;
         }
         self.is_loaded.store(matches!(portion, Ok(None)), Ordering::Release);
         portion
@@ -129,39 +141,70 @@ fn bytes_on_disk(directory: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Calls a function unless it is dropped in time. A thread waits, because opening a journal blocks.
+/// Reports once if loading a directory takes long.
 struct SlowReport {
-    _is_under_way: Sender<()>,
+    /// Time of the report. `None` after it.
+    at: Option<Instant>,
+    directory: PathBuf,
+    observer: Observer,
 }
 
 impl SlowReport {
-    fn start(after: Duration, report: impl FnOnce() + Send + 'static) -> Self {
-        let (is_under_way, ended) = channel();
-        let wait = move || {
-            if ended.recv_timeout(after) == Err(RecvTimeoutError::Timeout) {
-                report();
+    fn new(directory: &Path, observer: &Observer) -> Self {
+        let at = Some(Instant::now() + REPORT_AFTER);
+        Self { at, directory: directory.to_owned(), observer: observer.clone() }
+    }
+
+    /// Waits for a part of the loading.
+    async fn watch<T>(&mut self, part: impl Future<Output = T>) -> T {
+        let mut part = pin!(part);
+        if let Some(at) = self.at {
+            if let Ok(result) = timeout_at(at, &mut part).await {
+                return result;
             }
-        };
-        // Without a thread, the report is omitted.
-        let _ = thread::Builder::new().name("loading".to_owned()).spawn(wait);
-        Self { _is_under_way: is_under_way }
+            self.at = None;
+            let directory = self.directory.clone();
+            let bytes = bytes_on_disk(&directory).unwrap_or(0);
+            self.observer.report(&Event::Loading { directory, bytes });
+        }
+        part.await
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
     use super::*;
 
-    #[test]
-    fn only_slow_loading_is_reported() {
-        // The channel is closed without a message if the report is not made.
-        let (reported, reports) = channel();
-        let slow = SlowReport::start(Duration::ZERO, move || reported.send(()).expect("received"));
-        assert_eq!(reports.recv(), Ok(()), "it is slow");
-        drop(slow);
-        let (reported, reports) = channel();
-        let an_hour = Duration::from_secs(3600);
-        drop(SlowReport::start(an_hour, move || reported.send(()).expect("received")));
-        assert!(reports.recv().is_err(), "it is over");
+    /// Time after which a test that hangs fails.
+    const HANGS: Duration = Duration::from_secs(120);
+
+    #[tokio::test]
+    async fn other_tasks_run_while_a_directory_opens() {
+        let directory =
+            std::env::temp_dir().join(format!("statestore-opening-{}", std::process::id()));
+        let (other_ran, told) = channel();
+        let observer = Observer::default();
+        let opening = JournalWithProgress::open_with(&directory, &observer, move |directory| {
+            told.recv_timeout(HANGS).expect("the other task runs");
+            SqliteJournal::open(directory)
+        });
+        let other = async { other_ran.send(()).expect("the directory is not open yet") };
+        let (opened, ()) = tokio::join!(opening, other);
+        drop(opened.expect("a new directory"));
+        fs::remove_dir_all(&directory).expect("the directory exists");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_slow_loading_is_reported_and_only_once() {
+        let (report, reports) = channel();
+        let observer = Observer::new(move |_| report.send(()).expect("received"));
+        let mut slow = SlowReport::new(Path::new("/nowhere"), &observer);
+        slow.watch(tokio::time::sleep(REPORT_AFTER / 2)).await;
+        assert_eq!(reports.try_iter().count(), 0, "not slow yet");
+        slow.watch(tokio::time::sleep(REPORT_AFTER)).await;
+        slow.watch(tokio::time::sleep(REPORT_AFTER)).await;
+        assert_eq!(reports.try_iter().count(), 1);
     }
 }

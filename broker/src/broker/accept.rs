@@ -118,8 +118,13 @@ impl Broker {
         let will = connect.will.as_ref();
         let will = will.map(|will| self.build_will(now, &**acl, client, will));
         let will = will.transpose().map_err(Rejection::silent)?;
-        if self.sessions.by_client(client_id).is_some_and(|before| before.user != *user) {
-            return Err(refused(Reason::CLIENT_IDENTIFIER_NOT_VALID));
+        // A session of another user gives way if nobody loses anything: with Clean Start, it ends.
+        let gives_way =
+            |before: &Session| connect.clean_start && !before.is_connected() && before.is_empty();
+        let before = self.sessions.by_client(client_id).filter(|before| before.user != *user);
+        if before.is_some_and(|before| !gives_way(before)) {
+            let reason = Reason::CLIENT_IDENTIFIER_NOT_VALID;
+            return Err(Rejection::reported(IncidentKind::OtherUser, reason));
         }
         // Requests that another user sent with this client id are still waiting. They must not be
         // attributed to this client.

@@ -15,6 +15,12 @@ use statestore_mqtt::Reason;
 use statestore_mqtt::packet::{ConnAck, Connect, Notice, Packet};
 use statestore_mqtt::property::{Properties, Property};
 
+/// Reason String for a client id that the login or the access control list does not permit.
+const CLIENT_ID_NOT_PERMITTED: &str = "the login does not permit this client id";
+
+/// Reason String for a client id that is in use.
+const OTHER_USER: &str = "another user has a session with this client id";
+
 /// Properties of a CONNECT, with the defaults of MQTT.
 pub(super) struct ConnectOptions<'a> {
     pub(super) session_expiry: u32,
@@ -210,11 +216,27 @@ impl Broker {
 
     /// Sends a CONNACK with an error and ends the connection.
     pub(super) fn reject(&mut self, now: Duration, id: ConnectionId, reason: Reason) {
+        let is_invalid_id = reason == Reason::CLIENT_IDENTIFIER_NOT_VALID;
+        self.reject_with(now, id, reason, is_invalid_id.then_some(CLIENT_ID_NOT_PERMITTED));
+    }
+
+    /// Like [`reject`](Self::reject), with a Reason String. The properties are omitted if they do
+    /// not fit the client's Maximum Packet Size.
+    fn reject_with(
+        &mut self,
+        now: Duration,
+        id: ConnectionId,
+        reason: Reason,
+        text: Option<&'static str>,
+    ) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let reference = server_reference(reason, self.redirect.as_deref());
-        let properties = reference.as_slice();
-        let connack = ConnAck { session_present: false, reason, properties };
-        connection.send_packet(&mut self.memory, &Packet::ConnAck(connack));
+        let property = reference.or_else(|| text.map(Property::ReasonString));
+        let mut send = |properties: &[Property<'_>]| {
+            let connack = ConnAck { session_present: false, reason, properties };
+            connection.send_packet(&mut self.memory, &Packet::ConnAck(connack))
+        };
+        let _ = send(property.as_slice()) || send(&[]);
         self.end_connection(now, id, None);
     }
 
@@ -235,6 +257,9 @@ impl Broker {
             peer,
             ..incident
         });
-        self.reject(now, id, reason);
+        match kind {
+            IncidentKind::OtherUser => self.reject_with(now, id, reason, Some(OTHER_USER)),
+            _ => self.reject(now, id, reason),
+        }
     }
 }

@@ -172,8 +172,8 @@ impl Broker {
     }
 
     /// Delivers a message to one client, whether or not it has subscribed, after the messages that
-    /// are already queued for it. The client is disconnected if the message expires or exceeds its
-    /// Maximum Packet Size, so that it notices the loss.
+    /// are already queued for it. As every message, it is dropped if it expires or exceeds the
+    /// client's Maximum Packet Size.
     ///
     /// Returns [`Reason::NO_MATCHING_SUBSCRIBERS`] if the client is not connected.
     pub fn deliver<P: Encode>(
@@ -195,7 +195,6 @@ impl Broker {
             message: Arc::new(message),
             retain: false,
             subscription_ids: [].into(),
-            must_arrive: true,
         };
         let Some(session) = self.sessions.get_mut(id) else { return gone };
         session.push(&mut self.memory, queued);

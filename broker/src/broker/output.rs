@@ -7,10 +7,9 @@ use bytes::BytesMut;
 use super::Broker;
 use crate::connection::Connection;
 use crate::ids::ConnectionId;
-use crate::incidents::IncidentKind;
+use crate::incidents::{IncidentKind, IncidentRef};
 use crate::outgoing::{PART_BYTES, PacketSink};
 use crate::session::SendOutcome;
-use statestore_mqtt::Reason;
 
 /// Next step of the driver after it has written the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,13 +67,12 @@ impl Broker {
             let mut sink = PacketSink { window, outbound_aliases, partial, account, out };
             match session.send(now, &mut self.memory, &mut sink) {
                 SendOutcome::Packet => {}
-                SendOutcome::Dropped => self.stats.dropped += 1,
-                SendOutcome::Undeliverable => {
+                SendOutcome::Expired => self.stats.dropped += 1,
+                // As if it had been sent: MQTT-3.1.2-25.
+                SendOutcome::TooLarge(topic) => {
                     self.stats.dropped += 1;
-                    let reason = Some(Reason::PACKET_TOO_LARGE);
-                    self.report_incident(id, IncidentKind::Undeliverable, reason, None);
-                    self.end_connection(now, id, reason);
-                    return Output::Close;
+                    let (kind, client_id) = (IncidentKind::Undeliverable, &session.client_id);
+                    self.incidents.push(IncidentRef::about(kind, client_id, &topic, None));
                 }
                 SendOutcome::Nothing => {
                     self.sessions.schedule_replay(session_id);

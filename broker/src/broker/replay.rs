@@ -40,7 +40,6 @@ impl Broker {
                     message,
                     retain: true,
                     subscription_ids: id.into_iter().collect(),
-                    must_arrive: false,
                 };
                 session.push(&mut self.memory, queued);
             }

@@ -90,7 +90,6 @@ impl Broker {
             retain: message.retain()
                 && wanted().any(|found| found.subscription.retain_as_published),
             subscription_ids: subscription_ids.into_boxed_slice(),
-            must_arrive: false,
         };
         session.push(&mut self.memory, queued);
         // Reuses the session, because this runs for each of very many subscribers.

@@ -135,7 +135,7 @@ fn session_of_another_user_cannot_be_taken_over() {
     );
     net.broker.disconnect(net.now, "a1", Reason::ADMINISTRATIVE_ACTION);
     assert_eq!(
-        log_in(&mut net, "a1", CLEAN, "abe"),
+        log_in(&mut net, "a1", PERSISTENT, "abe"),
         rejected,
         "the session of the other user still exists"
     );
@@ -148,6 +148,50 @@ fn session_of_another_user_cannot_be_taken_over() {
         "the id belongs to an attached client"
     );
     assert!(net.broker.is_attached(local));
+}
+
+#[test]
+fn session_of_a_disconnected_user_that_loses_nothing_gives_way_to_clean_start() {
+    let mut net = broker_with_logins();
+    let rejected = [Received::ConnAck(false, Reason::CLIENT_IDENTIFIER_NOT_VALID)];
+    let accepted = [Received::ConnAck(false, Reason::SUCCESS)];
+    let a1 = net.try_connect("a1", PERSISTENT);
+    net.broker.handle_login(net.now, a1, admit("ann"));
+    assert_eq!(net.receive(a1), accepted);
+    net.close(a1);
+    while net.broker.poll_event().is_some() {}
+    assert_eq!(log_in(&mut net, "a1", PERSISTENT, "abe"), rejected, "without Clean Start");
+    assert_eq!(log_in(&mut net, "a1", CLEAN, "abe"), accepted);
+    let a2 = net.try_connect("a2", PERSISTENT);
+    net.broker.handle_login(net.now, a2, admit("ann"));
+    net.receive(a2);
+    net.subscribe(a2, "a/1", Qos::AtLeastOnce);
+    net.close(a2);
+    while net.broker.poll_event().is_some() {}
+    assert_eq!(log_in(&mut net, "a2", CLEAN, "abe"), rejected, "with a subscription");
+}
+
+/// The reason code is the same.
+#[test]
+fn reason_string_distinguishes_a_used_client_id_from_one_that_is_not_permitted() {
+    let mut net = broker_with_logins();
+    let ann = net.try_connect("a1", CLEAN);
+    net.broker.handle_login(net.now, ann, admit("ann"));
+    for (outcome, expected) in [
+        (admit("abe"), "another user has a session with this client id"),
+        (Err(Reason::CLIENT_IDENTIFIER_NOT_VALID), "the login does not permit this client id"),
+    ] {
+        let id = net.try_connect("a1", CLEAN);
+        net.broker.handle_login(net.now, id, outcome);
+        let texts = net.receive_as(id, |packet| match packet {
+            Packet::ConnAck(ack) => ack.properties.iter().find_map(|property| match property {
+                Property::ReasonString(text) => Some(text.to_owned()),
+                _ => None,
+            }),
+            _ => None,
+        });
+        assert_eq!(texts, [Some(expected.to_owned())]);
+    }
 }
 
 /// Otherwise the host could attribute a request to the next user of the client id.

@@ -107,7 +107,7 @@ fn now() -> Duration {
 
 async fn start(args: &DevRun, directory: &Directory) -> Result<Server, Failure> {
     let config = listeners::config(args, directory);
-    let mut server = Server::builder(config).on_event(report);
+    let mut server = Server::builder(config).one_user().on_event(report);
     for listener in listeners::listeners(&args.listen, directory)? {
         server = server.listener(listener);
     }

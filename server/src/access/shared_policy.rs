@@ -189,6 +189,8 @@ pub(crate) struct Access {
     pub(crate) users: Option<SharedUsers>,
     /// Set if users may have any client id.
     pub(crate) any_client_id: bool,
+    /// Set if sessions do not belong to users.
+    pub(crate) is_one_user: bool,
     /// Set if service accounts may log in.
     pub(crate) has_accounts: bool,
     /// Prefix of the client ids that this broker assigns.
@@ -251,6 +253,10 @@ pub(crate) struct ClientRules {
 }
 
 impl ClientRules {
+    pub(crate) const fn is_one_user(&self) -> bool {
+        self.access.is_one_user
+    }
+
     fn allow(&self, action: &Action<'_>) -> Result<(), Reason> {
         match &self.rights {
             Some(rights) if !rights.allow(action) => Err(Reason::NOT_AUTHORIZED),
@@ -367,6 +373,7 @@ mod tests {
                     policy: None,
                     users: Some(users.clone().into()),
                     any_client_id: false,
+                    is_one_user: false,
                     has_accounts,
                     assigned_prefix: "assigned-".into(),
                 };

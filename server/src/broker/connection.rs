@@ -18,6 +18,7 @@ use tracing::debug;
 
 use crate::broker::driver::{BrokerDriver, Rank};
 use crate::broker::meter::{Meter, poll_in_turns};
+use crate::broker::quick_ack::QuickAck;
 use crate::broker::write_buffer::{Polled, WriteBuffer};
 
 /// Time for a client to receive its last packet.
@@ -112,6 +113,7 @@ async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     // Dropped after each I/O operation, before the task waits.
     let mut turn = None;
     let mut free_reads = FreeReads { left: 1, was_whole: true };
+    let mut quick_ack = QuickAck::default();
     // State after a read; otherwise the broker is polled at the start of the loop.
     let mut polled: Option<Polled> = None;
     loop {
@@ -147,11 +149,17 @@ async fn run<S: AsyncRead + AsyncWrite + Unpin>(
                 }
                 progress
             }) => {
-                match progress? {
+                let progress = progress?;
+                if matches!(progress, Progress::Wrote) {
+                    quick_ack.handle_write(meter);
+                }
+                match progress {
                     Progress::End => return Ok(End::ByClient),
                     Progress::Read { state, is_whole } => {
                         polled = Some(state);
                         free_reads.handle_read(meter, is_whole);
+                        let is_answered = !out.bytes.is_empty() || state.awaits_host;
+                        quick_ack.handle_read(meter, is_answered);
                         if !meter.has_read() && !state.has_yielded {
                             // A layer below had more data than one read returns.
                             turn = driver.acquire_turn(state.rank).await;

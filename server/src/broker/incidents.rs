@@ -30,6 +30,7 @@ pub(crate) fn log(incident: &Incident, peer: Option<SocketAddr>) {
         Kind::Displaced => line!(warn),
         Kind::Address => line!(warn),
         Kind::Pending => line!(warn),
+        Kind::OtherUser => line!(warn),
         Kind::Will => line!(warn),
         Kind::Sessions => line!(warn),
         Kind::NoConnect => line!(warn),

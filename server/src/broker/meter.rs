@@ -31,6 +31,8 @@ pub(crate) struct Meter {
     has_read: AtomicBool,
     /// Set when the current poll found input, but has no allowance.
     is_blocked: AtomicBool,
+    /// Set if the client may wait for an acknowledgement by TCP, as soon as no input is left.
+    is_acknowledgement_due: AtomicBool,
 }
 
 impl Meter {
@@ -55,6 +57,11 @@ impl Meter {
         self.has_read.load(Ordering::Relaxed)
     }
 
+    /// Acknowledges the last read by TCP when no input is left, instead of with the next write.
+    pub(crate) fn set_acknowledgement_due(&self, is_due: bool) {
+        self.is_acknowledgement_due.store(is_due, Ordering::Relaxed);
+    }
+
     /// Returns whether the poll is pending because its next read needs a turn. It waits for no
     /// wake: the caller takes a turn, calls [`grant`](Self::grant) and polls again.
     pub(crate) fn is_blocked(&self) -> bool {
@@ -66,11 +73,19 @@ impl Meter {
 pub(crate) trait Readable {
     /// Returns ready if there may be input, or the end of the stream.
     fn poll_readable(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Acknowledges everything that was read, now.
+    fn acknowledge(&self) {}
 }
 
 impl Readable for TcpStream {
     fn poll_readable(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_read_ready(context)
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn acknowledge(&self) {
+        let _ = self.set_quickack(true);
     }
 }
 
@@ -94,13 +109,23 @@ impl<S: AsyncRead + Readable + Unpin> AsyncRead for Metered<S> {
     ) -> Poll<io::Result<()>> {
         let Self { stream, meter } = self.get_mut();
         let allowance = meter.allowance.load(Ordering::Relaxed);
+        let before = buffer.filled().len();
+        let polled = match allowance {
+            0 => stream.poll_readable(context),
+            _ => Pin::new(&mut *stream).poll_read(context, buffer),
+        };
+        // What this poll has read was not handled yet. Its response acknowledges it.
+        if polled.is_pending()
+            && !meter.has_read()
+            && meter.is_acknowledgement_due.swap(false, Ordering::Relaxed)
+        {
+            stream.acknowledge();
+        }
+        ready!(polled)?;
         if allowance == 0 {
-            ready!(stream.poll_readable(context))?;
             meter.is_blocked.store(true, Ordering::Relaxed);
             return Poll::Pending;
         }
-        let before = buffer.filled().len();
-        ready!(Pin::new(stream).poll_read(context, buffer))?;
         let read = buffer.filled().len() - before;
         meter.allowance.store(allowance.saturating_sub(read), Ordering::Relaxed);
         meter.has_read.store(true, Ordering::Relaxed);
@@ -178,75 +203,17 @@ pub(crate) async fn run_in_turns<T>(
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::net::Ipv4Addr;
 
-    use tokio::io::{AsyncWriteExt as _, DuplexStream};
+    use tokio::io::{AsyncBufRead as _, AsyncWriteExt as _, BufReader, DuplexStream};
 
     use super::*;
     use crate::options::Options;
 
-    /// A stream in memory. It reads ahead to find input.
-    pub(crate) struct ReadAhead {
-        stream: DuplexStream,
-        /// The first byte of the input; the end of the stream has none.
-        ahead: Option<Option<u8>>,
-    }
-
-    impl ReadAhead {
-        pub(crate) const fn new(stream: DuplexStream) -> Self {
-            Self { stream, ahead: None }
-        }
-    }
-
-    impl Readable for ReadAhead {
+    impl Readable for BufReader<DuplexStream> {
         fn poll_readable(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-            if self.ahead.is_none() {
-                let mut space = [0];
-                let mut buffer = ReadBuf::new(&mut space);
-                ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
-                self.ahead = Some(buffer.filled().first().copied());
-            }
-            Poll::Ready(Ok(()))
-        }
-    }
-
-    impl AsyncRead for ReadAhead {
-        fn poll_read(
-            self: Pin<&mut Self>,
-            context: &mut Context<'_>,
-            buffer: &mut ReadBuf<'_>,
-        ) -> Poll<io::Result<()>> {
-            let this = self.get_mut();
-            match this.ahead.take() {
-                Some(None) => return Poll::Ready(Ok(())),
-                Some(Some(byte)) => {
-                    buffer.put_slice(&[byte]);
-                    // The input after the first byte may have to wait.
-                    let _ = Pin::new(&mut this.stream).poll_read(context, buffer)?;
-                    return Poll::Ready(Ok(()));
-                }
-                None => {}
-            }
-            Pin::new(&mut this.stream).poll_read(context, buffer)
-        }
-    }
-
-    impl AsyncWrite for ReadAhead {
-        fn poll_write(
-            self: Pin<&mut Self>,
-            context: &mut Context<'_>,
-            bytes: &[u8],
-        ) -> Poll<io::Result<usize>> {
-            Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
-        }
-
-        fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.get_mut().stream).poll_flush(context)
-        }
-
-        fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+            Pin::new(self).poll_fill_buf(context).map_ok(drop)
         }
     }
 
@@ -260,7 +227,7 @@ pub(crate) mod tests {
         client.write_all(&[0; LENGTH]).await.expect("capacity");
         drop(client);
         let meter = Arc::default();
-        let mut stream = Metered::new(ReadAhead::new(server), Arc::clone(&meter));
+        let mut stream = Metered::new(BufReader::new(server), Arc::clone(&meter));
         let mut polls = Vec::new();
         let read_all = poll_in_turns(&driver, &meter, Rank::Pending, |context| {
             polls.push(0);

@@ -7,6 +7,7 @@ mod driver;
 mod incidents;
 mod link;
 mod meter;
+mod quick_ack;
 mod write_buffer;
 
 use std::io;
@@ -81,6 +82,14 @@ pub enum BindError {
     /// Another process listens on this address.
     #[error("{0} is in use, perhaps by another broker; stop it or listen on another port")]
     InUse(SocketAddr),
+    /// The name of the address cannot be resolved, perhaps not yet.
+    #[error("cannot resolve {address}: {source}; check the name, or give an IP address")]
+    Resolve {
+        /// Address of the listener, as configured.
+        address: String,
+        /// Error of the name lookup.
+        source: io::Error,
+    },
     /// Listening on this address failed.
     #[error("cannot listen on {address}: {source}")]
     Address {

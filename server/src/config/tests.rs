@@ -158,7 +158,7 @@ fn contradiction_names_the_setting() {
 #[test]
 fn errors_hide_the_password_of_a_url() {
     let text = error_of_syntax("[broker]\nbroker = \"mqtt://lamp:secret@h\"\n");
-    assert!(text.contains("line 2: ") && text.contains("expected a sequence"), "{text}");
+    assert!(text.contains("line 2: ") && text.contains("expected a list: ["), "{text}");
     assert!(!text.contains("secret"), "{text}");
 }
 

@@ -69,6 +69,9 @@ pub enum ReadError {
     NotText,
 }
 
+/// The byte order mark of UTF-8. Some editors write it, and it is not part of the contents.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 impl FileVersion {
     /// Version of a file that does not exist or cannot be inspected.
     pub const MISSING: Self = Self(None);
@@ -130,6 +133,9 @@ impl ReloadFile {
         if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > self.limit {
             return Err(ReadError::TooLarge(self.limit));
         }
+        if bytes.starts_with(BYTE_ORDER_MARK) {
+            bytes.drain(..BYTE_ORDER_MARK.len());
+        }
         Ok(FileContents { bytes, is_readable_by_all: is_readable_by_all(&metadata) })
     }
 
@@ -166,6 +172,15 @@ const fn is_readable_by_all(_: &Metadata) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn byte_order_mark_is_not_part_of_the_contents() {
+        let path = std::env::temp_dir().join(format!("statestore-mark-{}", std::process::id()));
+        fs::write(&path, "\u{feff}{}").unwrap();
+        let text = ReloadFile::new(&path, 10).read_text();
+        fs::remove_file(&path).unwrap();
+        assert_eq!(text.unwrap(), "{}");
+    }
 
     #[test]
     fn only_regular_files_are_read() {

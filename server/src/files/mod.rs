@@ -6,4 +6,6 @@ mod file;
 pub(crate) mod permissions;
 
 pub use error::{LoadError, LoadErrorKind};
+#[cfg(feature = "server")]
+pub(crate) use file::BYTE_ORDER_MARK;
 pub use file::{FileContents, FileVersion, ReadError, ReloadFile};

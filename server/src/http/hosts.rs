@@ -2,11 +2,11 @@
 //! reaches, and shows the page the response if their names are the same. An attacker can let the
 //! name of a page resolve to this address (DNS rebinding), but the request then has that name.
 
-use std::net::IpAddr;
-
 use hyper::header::{HOST, HeaderMap, HeaderValue, ORIGIN};
 use hyper::http::uri::Authority;
 use hyper::{Request, StatusCode, Version};
+
+use crate::listen::websocket::is_address_or_localhost;
 
 /// The names by which clients may address this server, apart from IP addresses and `localhost`.
 #[derive(Debug)]
@@ -62,13 +62,8 @@ impl AllowedHosts {
     }
 
     fn allows(&self, host: &str) -> bool {
-        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        if address.unwrap_or(host).parse::<IpAddr>().is_ok() {
-            return true;
-        }
-        let host = host.strip_suffix('.').unwrap_or(host);
-        let is_it = |name: &str| name.eq_ignore_ascii_case(host);
-        is_it("localhost") || self.0.iter().any(|name| is_it(name))
+        let name = host.strip_suffix('.').unwrap_or(host);
+        is_address_or_localhost(host) || self.0.iter().any(|other| other.eq_ignore_ascii_case(name))
     }
 }
 

@@ -241,6 +241,21 @@ async fn revoked_client_cannot_resume_a_session() {
         for _ in 0..3 {
             assert!(connect(&broker, &client).await.is_none());
         }
+        // A reload cannot take back a revocation.
+        live.0.make_authority("foreign");
+        live.0.make_revocation_list("foreign", "foreign", &[], None);
+        let dates = Some(("20200101000000Z", "20200102000000Z"));
+        live.0.make_revocation_list("old", "ca", &[], dates);
+        for list in ["foreign.crl", "old.crl"] {
+            live.install(list, "live.crl");
+            let error = tls.reload().expect_err(list);
+            let kind = error.kind();
+            let is_it = matches!(kind, LoadErrorKind::Tls(TlsError::RevocationListWithdrawn));
+            assert!(is_it, "{list}: {error}");
+            assert!(connect(&broker, &client).await.is_none(), "{list}");
+        }
+        // A list that is not older may omit the certificate.
+        live.0.make_revocation_list("none", "ca", &[], None);
         live.install("none.crl", "live.crl");
         tls.reload().expect("valid files");
         assert!(connect(&broker, &client).await.is_some(), "no longer revoked");

@@ -7,10 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use statestore_client::{Options, StateStore, Tls, connect};
 use statestore_server::config::Config;
-use statestore_server::{Event, Listener, Server, ServerError, ServerTls, TlsFiles};
+use statestore_server::{Event, Listener, Server, ServerError, ServerTls, TlsFiles, Users};
 use statestore_testkit::credentials::Certificates;
 use statestore_testkit::process::{Port, timely, wait_free};
-use statestore_testkit::wire::raw::unix_ms;
+use statestore_testkit::wire::packets::Reason;
+use statestore_testkit::wire::raw::{Hello, Raw, unix_ms};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -85,6 +86,38 @@ fn configuration(directory: &Path, made: &Certificates) -> Config {
         quoted(&directory.join("data")),
     );
     Config::from_toml(&text).unwrap()
+}
+
+/// `dev` tries several logins with one client id.
+#[tokio::test(flavor = "multi_thread")]
+async fn session_of_another_login_continues_only_with_one_user() {
+    let directory = Directory::new("one_user");
+    let mut users = Users::default();
+    for name in ["ann", "bob"] {
+        users.set(name, "secret").unwrap();
+    }
+    let file = directory.0.join("users");
+    fs::write(&file, users.to_string()).unwrap();
+    let text = format!(
+        "[listen]\nlisten = [\"127.0.0.1:0\"]\n[login]\npassword-file = {}\n\
+         no-client-id-binding = true\n",
+        quoted(&file)
+    );
+    let config = Config::from_toml(&text).unwrap();
+    for is_one_user in [false, true] {
+        let builder = Server::builder(config.clone());
+        let builder = if is_one_user { builder.one_user() } else { builder };
+        let server = builder.start().await.unwrap();
+        let port = server.broker().unwrap().local_addr().port();
+        let hello =
+            |user| Hello { session: Some(60), login: Some((user, "secret")), ..Hello::default() };
+        Raw::open(port, "sample", hello("ann")).subscribe("t");
+        let bob = Raw::try_open(port, "sample", hello("bob"));
+        match is_one_user {
+            true => assert!(bob.expect("one user").welcome.session_present),
+            false => assert_eq!(bob.err(), Some(Some(Reason::CLIENT_IDENTIFIER_NOT_VALID))),
+        }
+    }
 }
 
 fn client(server: &Server, client_id: &str, made: &Certificates) -> StateStore {

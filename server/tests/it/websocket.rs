@@ -173,6 +173,7 @@ async fn invalid_http_request_gets_status_and_explanation() {
         let allowed = "https://panel.example";
         let (broker, _service) = start(options_for([allowed])).await;
         let upgrade = format!("{HANDSHAKE}{ASKS_FOR_MQTT}");
+        let local = upgrade.replace("Host: server.example.com", "Host: 127.0.0.1:9001");
         for (name, request, status, part) in [
             ("valid", upgrade.clone(), "101 ", ACCEPTED),
             (
@@ -190,6 +191,15 @@ async fn invalid_http_request_gets_status_and_explanation() {
             (
                 "two origins",
                 format!("{upgrade}Origin: {allowed}\r\nOrigin: x\r\n"),
+                "403 ",
+                "origin",
+            ),
+            ("own address", format!("{local}Origin: https://127.0.0.1:9001\r\n"), "101 ", ACCEPTED),
+            ("other port", format!("{local}Origin: http://127.0.0.1:9002\r\n"), "403 ", "origin"),
+            // The name may resolve to this machine: DNS rebinding.
+            (
+                "own name",
+                format!("{upgrade}Origin: http://server.example.com\r\n"),
                 "403 ",
                 "origin",
             ),

@@ -12,6 +12,9 @@ use crate::files::{self, DATABASE, LOCK, LOG, MARK};
 pub(crate) struct Directory {
     path: PathBuf,
     lock: File,
+    /// The directory itself, also locked: somebody may delete the lock file. `None` where
+    /// directories cannot be locked.
+    own_lock: Option<File>,
 }
 
 impl Drop for Directory {
@@ -19,6 +22,7 @@ impl Drop for Directory {
     /// thread has forked shares the lock until it executes its program.
     fn drop(&mut self) {
         let _ = self.lock.unlock();
+        let _ = self.own_lock.as_ref().map(File::unlock);
     }
 }
 
@@ -36,7 +40,12 @@ impl Directory {
             .truncate(false)
             .open(&file)
             .map_err(lock_error)?;
-        match lock.try_lock() {
+        let own_lock = File::open(path).ok();
+        let own_result = own_lock.as_ref().map_or(Ok(()), File::try_lock);
+        match lock.try_lock().and(match own_result {
+            Err(TryLockError::Error(_)) => Ok(()),
+            result => result,
+        }) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut text = String::new();
@@ -55,7 +64,7 @@ impl Directory {
             writeln!(lock, "{pid}")
         };
         // From here on, an error unlocks the directory too.
-        let mut directory = Self { path: path.to_owned(), lock };
+        let mut directory = Self { path: path.to_owned(), lock, own_lock };
         write(&mut directory.lock).map_err(lock_error)?;
         Ok(directory)
     }
@@ -157,6 +166,19 @@ mod tests {
             assert_eq!(fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700, "{dir:?}");
         }
         fs::remove_dir_all(&top).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn directory_without_its_lock_file_is_still_locked() {
+        let dir =
+            std::env::temp_dir().join(format!("statestore-sqlite-unlock-{}", std::process::id()));
+        let first = Directory::lock(&dir).unwrap();
+        fs::remove_file(dir.join(LOCK)).unwrap();
+        assert!(matches!(Directory::lock(&dir), Err(OpenError::InUse { .. })));
+        drop(first);
+        drop(Directory::lock(&dir).unwrap());
+        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

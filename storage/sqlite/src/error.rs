@@ -147,6 +147,10 @@ impl OpenError {
     pub(crate) fn from_sqlite(path: &Path, error: rusqlite::Error) -> Self {
         let owned = path.to_owned();
         match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                let dir = path.parent().unwrap_or(path).to_owned();
+                Self::InUse { dir, pid: None }
+            }
             Some(ErrorCode::DiskFull) => Self::Full(owned),
             Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
                 Self::ReadOnly(owned)

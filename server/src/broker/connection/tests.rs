@@ -7,12 +7,11 @@ use statestore_mqtt::packet::{
 };
 use statestore_mqtt::property::Property;
 use statestore_mqtt::{Qos, Reason};
-use tokio::io::{AsyncReadExt, DuplexStream};
+use tokio::io::{AsyncReadExt, BufReader, DuplexStream};
 use tokio::task::JoinHandle;
 
 use super::*;
 use crate::broker::meter::Metered;
-use crate::broker::meter::tests::ReadAhead;
 use crate::options::Options;
 
 /// Starts a broker and one connection with a stream buffer of `space` bytes. Returns the task
@@ -39,7 +38,7 @@ fn open_another(driver: &Arc<BrokerDriver>, space: usize) -> (DuplexStream, Join
     let (client, server) = tokio::io::duplex(space);
     let meter = Arc::new(Meter::default());
     meter.grant();
-    let server = Metered::new(ReadAhead::new(server), Arc::clone(&meter));
+    let server = Metered::new(BufReader::with_capacity(READ_MAX, server), Arc::clone(&meter));
     let (served, peer) = (Arc::clone(driver), ([127, 0, 0, 1], 1).into());
     let wakeup = driver.register_connection(id, peer, &driver.authenticators[0]);
     let wakeup = wakeup.expect("not stopped");
@@ -382,7 +381,8 @@ mod websocket {
         let serving = tokio::spawn(async move {
             let meter = Arc::new(Meter::default());
             meter.grant();
-            let stream = Metered::new(ReadAhead::new(server), Arc::clone(&meter));
+            let stream =
+                Metered::new(BufReader::with_capacity(READ_MAX, server), Arc::clone(&meter));
             let accepted = websocket::accept(stream, &[]).await;
             let stream = accepted.map_err(|error| error.to_string()).expect("a WebSocket");
             serve(&served, id, &wakeup, peer, stream, &meter).await;

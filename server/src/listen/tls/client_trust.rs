@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
@@ -12,12 +13,39 @@ use webpki::{
     CertRevocationList, EndEntityCert, Error, ExpirationPolicy, KeyUsage, OwnedCertRevocationList,
     RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath,
 };
+use x509_cert::crl::CertificateList;
+use x509_cert::der::Decode as _;
+use x509_cert::der::oid::AssociatedOid as _;
+use x509_cert::ext::pkix::CrlNumber;
 
 use super::pem::RevocationPolicy;
 use super::server_tls::ServerTls;
 
 /// Minimum number of registered certificates for a sweep.
 const SWEEP_MIN: usize = 1_024;
+
+/// Version of a revocation list.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ListVersion {
+    /// The CRL number, as a length and an integer of this many bytes. `None` without a number.
+    number: Option<(usize, Vec<u8>)>,
+    /// Time of issue, since 1970.
+    this_update: Duration,
+}
+
+impl ListVersion {
+    fn new(list: &CertificateRevocationListDer<'_>) -> Option<Self> {
+        let list: CertificateList = CertificateList::from_der(list).ok()?;
+        let list = list.tbs_cert_list;
+        let extensions = list.crl_extensions.iter().flatten();
+        let mut numbers = extensions.filter(|extension| extension.extn_id == CrlNumber::OID);
+        let number = numbers.find_map(|extension| {
+            let CrlNumber(number) = CrlNumber::from_der(extension.extn_value.as_bytes()).ok()?;
+            Some((number.as_bytes().len(), number.as_bytes().to_vec()))
+        });
+        Some(Self { number, this_update: list.this_update.to_unix_duration() })
+    }
+}
 
 /// The client CAs and revocation lists of one TLS configuration.
 pub(crate) struct ClientTrust {
@@ -26,6 +54,8 @@ pub(crate) struct ClientTrust {
     lists: Vec<CertificateRevocationListDer<'static>>,
     /// The same lists, parsed, so that a login needs no scan of a list.
     parsed_lists: Vec<CertRevocationList<'static>>,
+    /// Their versions; `None` if one is unknown.
+    versions: Vec<Option<ListVersion>>,
     policy: RevocationPolicy,
 }
 
@@ -42,7 +72,8 @@ impl ClientTrust {
             list.map(Into::into).map_err(|_| CertRevocationListError::ParseError)
         };
         let parsed_lists = lists.iter().map(parse).collect::<Result<_, _>>()?;
-        Ok(Self { verifier, roots, lists, parsed_lists, policy })
+        let versions = lists.iter().map(ListVersion::new).collect();
+        Ok(Self { verifier, roots, lists, parsed_lists, versions, policy })
     }
 
     pub(super) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
@@ -54,6 +85,23 @@ impl ClientTrust {
         self.roots.roots == other.roots.roots
             && self.lists == other.lists
             && self.policy == other.policy
+    }
+
+    /// Returns whether the lists of `next` could accept certificates that these lists revoke: a list
+    /// is missing or older, unless its issuer was a client CA and is none in `next`.
+    pub(super) fn loses_revocations(&self, next: &Self) -> bool {
+        let has_root = |trust: &Self, subject: &[u8]| {
+            trust.roots.roots.iter().any(|root| *root.subject == *subject)
+        };
+        !self.listed().all(|(list, version)| {
+            let issuer = list.issuer();
+            (has_root(self, issuer) && !has_root(next, issuer))
+                || next.listed().any(|(other, new)| other.issuer() == issuer && new >= version)
+        })
+    }
+
+    fn listed(&self) -> impl Iterator<Item = (&CertRevocationList<'static>, &Option<ListVersion>)> {
+        self.parsed_lists.iter().zip(&self.versions)
     }
 
     /// Returns the number of client CAs without a revocation list; zero without any list.

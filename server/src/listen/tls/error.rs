@@ -77,6 +77,13 @@ pub enum TlsError {
         /// Error of the parser.
         error: VerifierBuilderError,
     },
+    /// A reload would accept certificates that are revoked: the revocation list of a client CA is
+    /// missing, or older than the list in force. A restart accepts it.
+    #[error(
+        "a certificate revocation list in force is missing or newer than this one, so revoked \
+         certificates might be accepted; install a newer list, or restart to accept this one"
+    )]
+    RevocationListWithdrawn,
     /// There are revocation lists, but no client CA whose certificates they could revoke.
     #[error("a certificate revocation list needs a client CA")]
     RevocationWithoutAuthority,
@@ -110,7 +117,9 @@ impl TlsError {
                 TlsPart::Key
             }
             Self::AuthorityPem(_) | Self::Authority(_) | Self::Authorities(_) => TlsPart::ClientCa,
-            Self::RevocationWithoutAuthority => TlsPart::RevocationList(0),
+            Self::RevocationWithoutAuthority | Self::RevocationListWithdrawn => {
+                TlsPart::RevocationList(0)
+            }
             Self::RevocationListPem { file, .. } | Self::RevocationList { file, .. } => {
                 TlsPart::RevocationList(*file)
             }

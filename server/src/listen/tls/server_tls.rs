@@ -240,11 +240,18 @@ impl ServerTls {
     /// all connected clients again if the client CAs or the revocation lists have changed.
     ///
     /// # Errors
-    /// [`LoadError`], and nothing has changed.
+    /// [`LoadError`], and nothing has changed. A revocation list must stay or be replaced by a newer
+    /// one of the same CA, unless the CA is removed too.
     pub fn reload(&self) -> Result<(), LoadError> {
         let Some(files) = &self.0.files else { return Ok(()) };
         let _guard = self.0.replacing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.replace(files.load()?);
+        let parsed = files.load()?;
+        let (state, next) = (self.state(), parsed.trust.as_ref());
+        if state.trust.as_ref().zip(next).is_some_and(|(now, next)| now.loses_revocations(next)) {
+            let file = files.revocation_lists.first().unwrap_or(&files.chain);
+            return Err(LoadError::new(file, TlsError::RevocationListWithdrawn));
+        }
+        self.replace(parsed);
         Ok(())
     }
 

@@ -1,12 +1,14 @@
 //! The HTTP handshake of a WebSocket.
 
 use std::io;
+use std::net::IpAddr;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tungstenite::handshake::machine::TryParse as _;
 use tungstenite::handshake::server::{Request, create_response, write_response};
 use tungstenite::http::HeaderValue;
-use tungstenite::http::header::{ORIGIN, SEC_WEBSOCKET_PROTOCOL};
+use tungstenite::http::header::{HOST, ORIGIN, SEC_WEBSOCKET_PROTOCOL};
+use tungstenite::http::uri::Authority;
 
 /// Maximum length of a request in bytes, as in most web servers.
 const REQUEST_MAX: usize = 8 << 10;
@@ -132,7 +134,7 @@ fn accept_request(request: &Request, origins: &[String]) -> Result<Vec<u8>, Upgr
         let is_this = |allowed: &String| {
             allowed == "*" || allowed.as_bytes().eq_ignore_ascii_case(origin.as_bytes())
         };
-        if !origins.iter().any(is_this) {
+        if !is_own_origin(request, origin) && !origins.iter().any(is_this) {
             return Err(UpgradeError::Origin(
                 String::from_utf8_lossy(origin.as_bytes()).into_owned(),
             ));
@@ -148,6 +150,26 @@ fn accept_request(request: &Request, origins: &[String]) -> Result<Vec<u8>, Upgr
     let mut bytes = Vec::new();
     write_response(&mut bytes, &accepted).map_err(|_| UpgradeError::Request)?;
     Ok(bytes)
+}
+
+/// Returns whether an origin is the address to which the request was sent, as Python's Paho sends it.
+/// Only for IP addresses and `localhost`: an attacker can let the name of a page resolve to this
+/// machine (DNS rebinding).
+fn is_own_origin(request: &Request, origin: &HeaderValue) -> bool {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
+    let origin = origin.to_str().unwrap_or_default();
+    let origin = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+    let is_same = origin.is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(host.as_bytes()));
+    let authority = Authority::try_from(host.as_bytes()).ok();
+    is_same && authority.is_some_and(|authority| is_address_or_localhost(authority.host()))
+}
+
+/// Returns whether a host of a URL is an IP address or `localhost`.
+pub(crate) fn is_address_or_localhost(host: &str) -> bool {
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    address.unwrap_or(host).parse::<IpAddr>().is_ok()
+        || host.strip_suffix('.').unwrap_or(host).eq_ignore_ascii_case("localhost")
 }
 
 fn error_response(head: &str, text: &str) -> Vec<u8> {
