@@ -113,12 +113,12 @@ func startDouble(t *testing.T, fault string) place {
 
 func TestABrokenStoreIsCaught(t *testing.T) {
 	t.Run("none", func(t *testing.T) {
-		requests(t, startDouble(t, ""), 2*time.Second, nil).passes(t, registers)
+		clients(t, startDouble(t, ""), 2*time.Second, nil, asks).passes(registers)
 	})
 	for _, fault := range []string{"stale", "lost", "twice", "unconditional"} {
 		t.Run(fault, func(t *testing.T) {
 			at := startDouble(t, fault)
-			caught(t, registers, func() *history { return requests(t, at, time.Second, nil) })
+			caught(t, registers, func() *history { return clients(t, at, time.Second, nil, asks) })
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,24 +17,24 @@ import (
 
 	"github.com/Azure/iot-operations-sdks/go/mqtt"
 	"github.com/Azure/iot-operations-sdks/go/protocol/hlc"
+	"github.com/Azure/iot-operations-sdks/go/services/leasedlock"
 	"github.com/Azure/iot-operations-sdks/go/services/statestore"
 	"github.com/anishathalye/porcupine"
 )
 
 const (
-	// clients is the number of clients that send requests at the same time.
-	clients = 8
-	// groupTurns is the number of requests before the clients change to new keys.
-	groupTurns = 600
-	// groupKeys is the number of keys at a time.
-	groupKeys = 3
-	// lostTurns are the turns of a write without a response. The checker tries each
-	// order of these writes, so a key gets few of them.
-	lostTurns = groupTurns / 8
-	// historyMax bounds the memory of a history.
-	historyMax = 200_000
+	// The clients use groupKeys keys at a time, and change to new ones after groupTurns
+	// turns. A request is one turn. A write without a response is lostTurns, since the
+	// checker tries each order of these writes.
+	groupKeys, groupTurns, lostTurns = 3, 600, 75
+	// turnsMax bounds the memory of a history.
+	turnsMax = 200_000
 	// checkTime is the time limit of the checker.
 	checkTime = time.Minute
+	// leaseTime exceeds editTime, so no lease ends during an edit that succeeds.
+	editTime, leaseTime = 3 * time.Second, 4 * time.Second
+
+	timeout = statestore.WithTimeout(time.Second)
 )
 
 // phaseTime is the time for which clients send requests.
@@ -49,92 +50,85 @@ type request struct {
 	condition        statestore.Condition
 }
 
+// response contains the number that DEL and VDEL return; of a SET, it is 1 or -1.
 type response struct {
 	// unknown is set if no response came: the request has or has not been executed,
 	// or will be.
 	unknown bool
-	// number is that of DEL and VDEL, 1 for a GET with a value and for a SET that
-	// was applied, 0 for a GET without a value and -1 for a SET that was not applied.
 	number  int
 	value   string
 	version hlc.HybridLogicalClock
 }
 
-// register is the state of one key.
+// register is the state of one key. The version is zero if no response contained it.
 type register struct {
 	present bool
 	value   string
-	// version is that of the last value; zero if no response contained it.
 	version hlc.HybridLogicalClock
 }
 
 // step executes a request, and returns whether its response is correct.
 func (before register) step(ask request, got response) (bool, register) {
-	number := 1
-	switch {
-	case ask.verb == "SET":
-		if before.present && (ask.condition == statestore.NotExists ||
-			ask.condition == statestore.NotExistsOrEqual && before.value != ask.value) {
-			number = -1
-		}
-	case !before.present:
-		number = 0
-	case ask.verb == "VDEL" && before.value != ask.value:
-		number = -1
-	}
-	after, value := before, ""
+	after, number, value := before, 0, ""
+	equal := before.value == ask.value
+	refuses := ask.condition == statestore.NotExists || ask.condition == statestore.NotExistsOrEqual && !equal
 	switch {
 	case ask.verb == "GET":
 		value = before.value
-	case number == 1 && ask.verb == "SET":
-		after = register{true, ask.value, got.version}
-	case number == 1:
-		after.present, after.value = false, ""
+	case ask.verb == "SET" && before.present && refuses, ask.verb == "VDEL" && before.present && !equal:
+		number = -1
+	case ask.verb == "SET":
+		number, after = 1, register{true, ask.value, got.version}
+	case before.present:
+		number, after = 1, register{version: before.version}
 	}
+	order := got.version.Compare(before.version)
 	switch {
 	case got.unknown:
 		return true, after
 	case got.number != number || got.value != value:
 		return false, after
-	case number == 1 && ask.verb == "SET":
-		return got.version.Compare(before.version) > 0, after
+	case ask.verb == "SET" && number == 1:
+		return order > 0, after
 	case !before.present:
 		return got.version.IsZero(), after
 	case before.version.IsZero():
 		after.version = got.version
 		return true, after
 	}
-	return got.version.Compare(before.version) == 0, after
+	return order == 0, after
 }
 
 var registers = porcupine.Model{
 	Init: func() any { return register{} },
-	Step: func(state, ask, got any) (bool, any) {
-		return state.(register).step(ask.(request), got.(response))
-	},
+	Step: func(state, ask, got any) (bool, any) { return state.(register).step(ask.(request), got.(response)) },
 	Equal: func(one, other any) bool {
 		a, b := one.(register), other.(register)
 		return a.present == b.present && a.value == b.value && a.version.Compare(b.version) == 0
 	},
 }
 
-// history records operations by the key that they change.
-type history struct {
-	start, end time.Time
-	// prefix is that of the keys, so that they are absent at the start.
-	prefix     string
-	mu         sync.Mutex
-	turns      int
-	operations map[string][]porcupine.Operation
-	responses  int
-	unknown    int
+// counters is a counter that clients read and replace under a lock. The input is what
+// a client has read, and the output is whether its write succeeded.
+var counters = porcupine.Model{
+	Init: func() any { return 0 },
+	Step: func(state, read, succeeded any) (bool, any) {
+		if state == read {
+			return true, read.(int) + 1
+		}
+		return succeeded == false, state
+	},
 }
 
-func newHistory(lasts time.Duration) *history {
-	now := time.Now()
-	return &history{
-		start: now, end: now.Add(lasts), prefix: fmt.Sprint(rand.Uint64()), operations: map[string][]porcupine.Operation{},
-	}
+// history contains the operations on each key.
+type history struct {
+	t          *testing.T
+	start, end time.Time
+	// prefix makes the keys new.
+	prefix           string
+	mu               sync.Mutex
+	turns, responses int
+	operations       map[string][]porcupine.Operation
 }
 
 func (h *history) now() int64 { return int64(time.Since(h.start)) }
@@ -144,144 +138,87 @@ func (h *history) turn() (key, value string, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.turns++
-	key = fmt.Sprint(h.prefix, "-", h.turns/groupTurns*groupKeys+rand.IntN(groupKeys))
-	return key, fmt.Sprint(h.turns), h.turns < historyMax && time.Now().Before(h.end)
+	key = fmt.Sprint(h.prefix, h.turns/groupTurns*groupKeys+rand.IntN(groupKeys))
+	return key, fmt.Sprint(h.turns), h.turns < turnsMax && time.Now().Before(h.end)
 }
 
 // record adds an operation. One without a response never returns, so the checker may
 // place it anywhere after its call, also after all others, where it has no effect.
-func (h *history) record(client int, key string, call int64, ask, got any, unknown bool) {
+func (h *history) record(key string, call int64, ask, got any, unknown bool) {
 	back := h.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if unknown {
 		h.turns += lostTurns
-		h.unknown++
 		back = math.MaxInt64
 	} else {
 		h.responses++
 	}
-	operation := porcupine.Operation{ClientId: client, Input: ask, Call: call, Output: got, Return: back}
-	h.operations[key] = append(h.operations[key], operation)
+	h.operations[key] = append(h.operations[key], porcupine.Operation{Input: ask, Call: call, Output: got, Return: back})
 }
 
 // check returns the operations of a key that no order explains.
-func (h *history) check(t *testing.T, model porcupine.Model) []porcupine.Operation {
-	t.Helper()
+func (h *history) check(model porcupine.Model) []porcupine.Operation {
 	end := time.Now().Add(checkTime)
 	for key, operations := range h.operations {
 		switch porcupine.CheckOperationsTimeout(model, operations, max(time.Until(end), 1)) {
 		case porcupine.Illegal:
 			return operations
 		case porcupine.Unknown:
-			t.Fatalf("%q with %d operations could not be checked in time", key, len(operations))
+			h.t.Fatalf("%q with %d operations could not be checked in time", key, len(operations))
 		}
 	}
 	return nil
 }
 
 // passes fails the test unless an order of the operations explains all responses.
-func (h *history) passes(t *testing.T, model porcupine.Model) {
-	t.Helper()
-	if wrong := h.check(t, model); wrong != nil {
-		var text strings.Builder
-		for _, done := range wrong {
-			fmt.Fprintf(&text, "%d: %d-%d: %+v: %+v\n", done.ClientId, done.Call, done.Return, done.Input, done.Output)
-		}
-		t.Fatalf("not linearizable:\n%s", &text)
+func (h *history) passes(model porcupine.Model) {
+	h.t.Helper()
+	if wrong := h.check(model); wrong != nil {
+		h.t.Fatalf("not linearizable: %+v", wrong)
 	}
-	t.Logf("%d responses, %d requests without", h.responses, h.unknown)
-	if h.responses < 300 {
-		t.Fatalf("only %d responses", h.responses)
+	h.t.Logf("%d turns, %d responses", h.turns, h.responses)
+	if h.responses < 20 {
+		h.t.Fatal("too few responses")
 	}
 }
 
-// sends is a client that sends requests until the end.
-func (h *history) sends(t *testing.T, store *client, number int) {
-	seen := map[string]string{}
-	for {
-		key, value, ok := h.turn()
-		if !ok {
+// caught repeats a run with a fault until the checker finds it.
+func caught(t *testing.T, model porcupine.Model, run func() *history) {
+	t.Helper()
+	for range 10 {
+		if run().check(model) != nil {
 			return
 		}
-		ask := request{verb: "GET", key: key}
-		switch rand.IntN(10) {
-		case 0, 1:
-			ask = request{verb: "SET", key: key, value: value}
-		case 2:
-			ask = request{verb: "SET", key: key, value: value, condition: statestore.NotExists}
-		case 3:
-			ask = request{verb: "SET", key: key, value: seen[key], condition: statestore.NotExistsOrEqual}
-		case 4:
-			ask = request{verb: "DEL", key: key}
-		case 5:
-			ask = request{verb: "VDEL", key: key, value: seen[key]}
-		}
-		call := h.now()
-		got, err := ask.send(store)
-		switch {
-		case errors.Is(err, statestore.ErrService) || errors.Is(err, statestore.ErrPayload):
-			t.Errorf("%+v: %v", ask, err)
-			return
-		case err == nil || ask.verb != "GET":
-			h.record(number, key, call, ask, got, err != nil)
-		}
-		if ask.verb == "GET" {
-			seen[key] = got.value
-		}
 	}
+	t.Fatal("the checker does not find the fault")
 }
 
-// send sends a request and waits a second for its response.
-func (ask request) send(store *client) (response, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	const timeout = statestore.WithTimeout(time.Second)
-	var got response
-	var err error
-	switch ask.verb {
-	case "GET":
-		var done *statestore.Response[string]
-		if done, err = store.Get(ctx, ask.key, timeout); err == nil {
-			got = response{value: done.Value, version: done.Version}
-			if !done.Version.IsZero() {
-				got.number = 1
-			}
-		}
-	case "SET":
-		var done *statestore.Response[bool]
-		if done, err = store.Set(ctx, ask.key, ask.value, timeout, ask.condition); err == nil {
-			got = response{number: -1, version: done.Version}
-			if done.Value {
-				got.number = 1
-			}
-		}
-	default:
-		var done *statestore.Response[int]
-		if ask.verb == "DEL" {
-			done, err = store.Del(ctx, ask.key, timeout)
-		} else {
-			done, err = store.VDel(ctx, ask.key, ask.value, timeout)
-		}
-		if err == nil {
-			got = response{number: done.Value, version: done.Version}
-		}
-	}
-	got.unknown = err != nil
-	return got, err
-}
-
-// requests is the history of the clients at a broker. During it, disturb is called
-// after every thousand responses.
-func requests(t *testing.T, at place, lasts time.Duration, disturb func()) *history {
+// clients is the history of eight clients. During it, disturb is called after every
+// 100 responses.
+func clients(t *testing.T, at place, lasts time.Duration, disturb func(), work func(*history, *client)) *history {
 	t.Helper()
-	stores := clientsAt(t, at)
-	h := newHistory(lasts)
+	var stores []*client
+	for range 8 {
+		// The sessions of earlier clients contain messages.
+		session := session(t, fmt.Sprint("client-", rand.Uint64()), mqtt.TCPConnection("127.0.0.1", at.port))
+		store, err := statestore.New[string, string](application(t), session)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Nothing closes it: Close waits for an UNSUBACK without a limit.
+		if err := store.Start(timely(t)); err != nil {
+			t.Fatal(err)
+		}
+		stores = append(stores, store)
+	}
+	h := &history{t: t, start: time.Now(), prefix: fmt.Sprint(rand.Uint64(), "-"), operations: map[string][]porcupine.Operation{}}
+	h.end = h.start.Add(lasts)
 	var running sync.WaitGroup
-	for number, store := range stores {
-		running.Go(func() { h.sends(t, store, number) })
+	for _, store := range stores {
+		running.Go(func() { work(h, store) })
 	}
-	for count := 1_000; disturb != nil && time.Now().Before(h.end); count += 1_000 {
+	for count := 100; disturb != nil && time.Now().Before(h.end); count += 100 {
 		eventually(t, "the clients get responses", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -293,51 +230,131 @@ func requests(t *testing.T, at place, lasts time.Duration, disturb func()) *hist
 	return h
 }
 
-func clientsAt(t *testing.T, at place) []*client {
-	t.Helper()
-	var stores []*client
-	for number := range clients {
-		// Ids of earlier rounds have messages in their sessions.
-		id := fmt.Sprintf("client-%d-%d", number, rand.Uint64())
-		stores = append(stores, clientOf[string, string](t, session(t, id, mqtt.TCPConnection("127.0.0.1", at.port)), application(t)))
-	}
-	return stores
-}
-
-func TestRequestsAreLinearizable(t *testing.T) {
-	t.Run("alone", func(t *testing.T) {
-		t.Parallel()
-		at := startStore(t, "--listen", "127.0.0.1:0")
-		requests(t, at, phaseTime(), nil).passes(t, registers)
-	})
-	t.Run("behind cuts and repetitions", func(t *testing.T) {
-		t.Parallel()
-		proxy, running := startProxy(t, startStore(t, "--listen", "127.0.0.1:0"))
-		requests(t, proxy, phaseTime(), nil).passes(t, registers)
-		disturbed(t, running)
-	})
-	t.Run("beside mosquitto, killed", func(t *testing.T) {
-		t.Parallel()
-		broker, kill := startMortal(t, "--data-dir", t.TempDir(), "--durable", "all")
-		requests(t, broker, phaseTime(), kill).passes(t, registers)
-	})
-}
-
-// A store that is killed forgets what is not durable.
-func TestAStoreThatForgetsIsCaught(t *testing.T) {
-	broker, kill := startMortal(t)
-	caught(t, registers, func() *history { return requests(t, broker, 4*time.Second, kill) })
-}
-
-// caught repeats a run with a fault until the checker finds it.
-func caught(t *testing.T, model porcupine.Model, run func() *history) {
-	t.Helper()
-	for range 10 {
-		if run().check(t, model) != nil {
-			return
+// asks is a client that sends all kinds of requests.
+func asks(h *history, store *client) {
+	seen := map[string]string{}
+	for key, value, ok := h.turn(); ok; key, value, ok = h.turn() {
+		ask := []request{
+			{"GET", key, "", ""}, {"GET", key, "", ""}, {"GET", key, "", ""},
+			{"SET", key, value, statestore.Always}, {"SET", key, value, statestore.NotExists},
+			{"SET", key, seen[key], statestore.NotExistsOrEqual},
+			{"DEL", key, "", ""}, {"VDEL", key, seen[key], ""},
+		}[rand.IntN(8)]
+		call := h.now()
+		got, err := ask.send(store)
+		if errors.Is(err, statestore.ErrService) || errors.Is(err, statestore.ErrPayload) {
+			h.t.Errorf("%+v: %v", ask, err)
+		}
+		if ask.verb == "GET" {
+			seen[key] = got.value
+		}
+		if err == nil || ask.verb != "GET" {
+			h.record(key, call, ask, got, err != nil)
 		}
 	}
-	t.Fatal("the checker does not find the fault")
+}
+
+func (ask request) send(store *client) (response, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	switch ask.verb {
+	case "GET":
+		done, err := store.Get(ctx, ask.key, timeout)
+		got := responseOf(done, err, func(string) int { return 0 })
+		if err == nil {
+			got.value = done.Value
+		}
+		return got, err
+	case "SET":
+		done, err := store.Set(ctx, ask.key, ask.value, timeout, ask.condition)
+		return responseOf(done, err, func(applied bool) int { return map[bool]int{true: 1, false: -1}[applied] }), err
+	case "DEL":
+		done, err := store.Del(ctx, ask.key, timeout)
+		return responseOf(done, err, func(number int) int { return number }), err
+	}
+	done, err := store.VDel(ctx, ask.key, ask.value, timeout)
+	return responseOf(done, err, func(number int) int { return number }), err
+}
+
+func responseOf[T any](done *statestore.Response[T], err error, number func(T) int) response {
+	if err != nil {
+		return response{unknown: true}
+	}
+	return response{number: number(done.Value), version: done.Version}
+}
+
+// counts returns a client that increments a counter under its lock.
+func counts(name func() string) func(*history, *client) {
+	return func(h *history, store *client) {
+		lock := leasedlock.NewLock(store, h.prefix+name())
+		for time.Now().Before(h.end) {
+			h.edit(store, lock)
+		}
+	}
+}
+
+func (h *history) edit(store *client, lock lock) {
+	ctx, cancel := context.WithTimeout(context.Background(), editTime)
+	defer cancel()
+	if acquired, err := lock.Acquire(ctx, leaseTime, leasedlock.WithTimeout(timeout)); err != nil || !acquired {
+		return
+	}
+	defer func() { _ = lock.Release(ctx, leasedlock.WithTimeout(timeout)) }()
+	token, err := lock.Token(ctx)
+	if err != nil {
+		return
+	}
+	call := h.now()
+	found, err := store.Get(ctx, h.prefix, timeout)
+	if err != nil {
+		return
+	}
+	// An absent value is 0.
+	read, _ := strconv.Atoi(found.Value)
+	_, err = store.Set(ctx, h.prefix, strconv.Itoa(read+1), timeout, statestore.WithFencingToken(token))
+	h.record(h.prefix, call, read, err == nil, err != nil)
+}
+
+func oneLock() string { return "lock" }
+
+func TestRequestsAndCountsUnderALockAreLinearizable(t *testing.T) {
+	for name, run := range map[string]func(*testing.T, func(*history, *client)) *history{
+		"alone": func(t *testing.T, work func(*history, *client)) *history {
+			return clients(t, startStore(t, "--listen", "127.0.0.1:0"), phaseTime(), nil, work)
+		},
+		"behind cuts and repetitions": func(t *testing.T, work func(*history, *client)) *history {
+			at, proxy := startProxy(t, startStore(t, "--listen", "127.0.0.1:0"), faults)
+			h := clients(t, at, phaseTime(), nil, work)
+			for _, kind := range []string{": cut ", ": repeat "} {
+				if !strings.Contains(proxy.printed.String(), kind) {
+					t.Errorf("the proxy printed no %q", kind)
+				}
+			}
+			return h
+		},
+		"beside mosquitto, killed": func(t *testing.T, work func(*history, *client)) *history {
+			broker, kill := startMortal(t, "--data-dir", t.TempDir(), "--durable", "all")
+			return clients(t, broker, phaseTime(), kill, work)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, asks).passes(registers)
+			run(t, counts(oneLock)).passes(counters)
+		})
+	}
+}
+
+// A killed store forgets what is not durable.
+func TestAStoreThatForgetsIsCaught(t *testing.T) {
+	broker, kill := startMortal(t)
+	caught(t, registers, func() *history { return clients(t, broker, 2*time.Second, kill, asks) })
+}
+
+func TestCountsWithoutACommonLockAreCaught(t *testing.T) {
+	at := startStore(t, "--listen", "127.0.0.1:0")
+	ownLock := func() string { return fmt.Sprint(rand.Uint64()) }
+	caught(t, counters, func() *history { return clients(t, at, time.Second, nil, counts(ownLock)) })
 }
 
 // startMortal starts a store beside mosquitto, and returns a function that kills and restarts it.
@@ -352,35 +369,20 @@ func startMortal(t *testing.T, arguments ...string) (place, func()) {
 	}
 }
 
-const faults = `
-[[fault]]
-kind = "cut"
-probability = 0.001
-[[fault]]
-kind = "cut-inside"
-probability = 0.001
-[[fault]]
-kind = "drop"
-probability = 0.001
-cut-after = "100ms"
-[[fault]]
-kind = "drop"
-packet = "puback"
-probability = 0.001
-cut-after = "100ms"
-[[fault]]
-kind = "repeat"
-probability = 0.05
-[[fault]]
-kind = "hold"
-for = "1500ms"
-probability = 0.0003
-`
+const faults = `fault = [
+    { kind = "cut", from = "2s", until = "2050ms" },
+    { kind = "cut", probability = 0.001 },
+    { kind = "cut-inside", probability = 0.001 },
+    { kind = "drop", packet = "publish", probability = 0.001, cut-after = "100ms" },
+    { kind = "drop", packet = "puback", probability = 0.001, cut-after = "100ms" },
+    { kind = "hold", probability = 0.0003, for = "1500ms" },
+    { kind = "repeat", probability = 0.05 },
+]`
 
 var proxyOn = regexp.MustCompile(`mqtt://127\.0\.0\.1:(\d+),`)
 
-// startProxy starts a proxy with faults.
-func startProxy(t *testing.T, at place) (place, *process) {
+// startProxy starts a proxy with faults in front of a broker.
+func startProxy(t *testing.T, at place, faults string) (place, *process) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "faults.toml")
 	if err := os.WriteFile(file, []byte(faults), 0o644); err != nil {
@@ -389,14 +391,4 @@ func startProxy(t *testing.T, at place) (place, *process) {
 	command := commandOf(t, "STATESTORE_TOOLS_BIN", "statestore-tools")
 	return startCommand(t, command, proxyOn, "proxy", "--listen", "127.0.0.1:0",
 		"--broker", fmt.Sprintf("mqtt://127.0.0.1:%d", at.port), "--faults", file)
-}
-
-// disturbed checks that the proxy injected each kind of fault.
-func disturbed(t *testing.T, proxy *process) {
-	t.Helper()
-	for _, kind := range []string{"cut", "cut-inside", "drop", "repeat", "hold"} {
-		if !strings.Contains(proxy.printed.String(), ": "+kind+" ") {
-			t.Errorf("the proxy injected no %s", kind)
-		}
-	}
 }

@@ -251,9 +251,9 @@ func application(t *testing.T, options ...protocol.ApplicationOption) *protocol.
 }
 
 // session is an MQTT session that is connected.
-func session(t *testing.T, id string, dial mqtt.ConnectionProvider) *mqtt.SessionClient {
+func session(t *testing.T, id string, dial mqtt.ConnectionProvider, options ...mqtt.SessionClientOption) *mqtt.SessionClient {
 	t.Helper()
-	session, err := mqtt.NewSessionClient(id, dial)
+	session, err := mqtt.NewSessionClient(id, dial, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
