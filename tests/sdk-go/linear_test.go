@@ -260,27 +260,27 @@ func (ask request) send(store *client) (response, error) {
 	switch ask.verb {
 	case "GET":
 		done, err := store.Get(ctx, ask.key, timeout)
-		got := responseOf(done, err, func(string) int { return 0 })
+		got, err := responseOf(done, err, func(string) int { return 0 })
 		if err == nil {
 			got.value = done.Value
 		}
 		return got, err
 	case "SET":
 		done, err := store.Set(ctx, ask.key, ask.value, timeout, ask.condition)
-		return responseOf(done, err, func(applied bool) int { return map[bool]int{true: 1, false: -1}[applied] }), err
+		return responseOf(done, err, func(applied bool) int { return map[bool]int{true: 1, false: -1}[applied] })
 	case "DEL":
 		done, err := store.Del(ctx, ask.key, timeout)
-		return responseOf(done, err, func(number int) int { return number }), err
+		return responseOf(done, err, func(number int) int { return number })
 	}
 	done, err := store.VDel(ctx, ask.key, ask.value, timeout)
-	return responseOf(done, err, func(number int) int { return number }), err
+	return responseOf(done, err, func(number int) int { return number })
 }
 
-func responseOf[T any](done *statestore.Response[T], err error, number func(T) int) response {
+func responseOf[T any](done *statestore.Response[T], err error, number func(T) int) (response, error) {
 	if err != nil {
-		return response{unknown: true}
+		return response{unknown: true}, err
 	}
-	return response{number: number(done.Value), version: done.Version}
+	return response{number: number(done.Value), version: done.Version}, nil
 }
 
 // counts returns a client that increments a counter under its lock.
