@@ -38,12 +38,7 @@ const (
 )
 
 // phaseTime is the time for which clients send requests.
-func phaseTime() time.Duration {
-	if os.Getenv("STATESTORE_TEST_DEPTH") == "long" {
-		return time.Minute
-	}
-	return 8 * time.Second
-}
+var phaseTime = map[bool]time.Duration{false: 8 * time.Second, true: time.Minute}[os.Getenv("STATESTORE_TEST_DEPTH") == "long"]
 
 type request struct {
 	verb, key, value string
@@ -102,10 +97,6 @@ func (before register) step(ask request, got response) (bool, register) {
 var registers = porcupine.Model{
 	Init: func() any { return register{} },
 	Step: func(state, ask, got any) (bool, any) { return state.(register).step(ask.(request), got.(response)) },
-	Equal: func(one, other any) bool {
-		a, b := one.(register), other.(register)
-		return a.present == b.present && a.value == b.value && a.version.Compare(b.version) == 0
-	},
 }
 
 // counters is a counter that clients read and replace under a lock. The input is what
@@ -130,6 +121,9 @@ type history struct {
 	turns, responses int
 	operations       map[string][]porcupine.Operation
 }
+
+// worker is what one client does.
+type worker func(*history, *client)
 
 func (h *history) now() int64 { return int64(time.Since(h.start)) }
 
@@ -195,8 +189,8 @@ func caught(t *testing.T, model porcupine.Model, run func() *history) {
 }
 
 // clients is the history of eight clients. During it, disturb is called after every
-// 100 responses.
-func clients(t *testing.T, at place, lasts time.Duration, disturb func(), work func(*history, *client)) *history {
+// 50 responses.
+func clients(t *testing.T, at place, lasts time.Duration, disturb func(), work worker) *history {
 	t.Helper()
 	var stores []*client
 	for range 8 {
@@ -218,7 +212,7 @@ func clients(t *testing.T, at place, lasts time.Duration, disturb func(), work f
 	for _, store := range stores {
 		running.Go(func() { work(h, store) })
 	}
-	for count := 100; disturb != nil && time.Now().Before(h.end); count += 100 {
+	for count := 50; disturb != nil && time.Now().Before(h.end); count += 50 {
 		eventually(t, "the clients get responses", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -259,32 +253,33 @@ func (ask request) send(store *client) (response, error) {
 	defer cancel()
 	switch ask.verb {
 	case "GET":
-		done, err := store.Get(ctx, ask.key, timeout)
-		got, err := responseOf(done, err, func(string) int { return 0 })
-		if err == nil {
-			got.value = done.Value
-		}
-		return got, err
+		return responseOf(store.Get(ctx, ask.key, timeout))
 	case "SET":
-		done, err := store.Set(ctx, ask.key, ask.value, timeout, ask.condition)
-		return responseOf(done, err, func(applied bool) int { return map[bool]int{true: 1, false: -1}[applied] })
+		return responseOf(store.Set(ctx, ask.key, ask.value, timeout, ask.condition))
 	case "DEL":
-		done, err := store.Del(ctx, ask.key, timeout)
-		return responseOf(done, err, func(number int) int { return number })
+		return responseOf(store.Del(ctx, ask.key, timeout))
 	}
-	done, err := store.VDel(ctx, ask.key, ask.value, timeout)
-	return responseOf(done, err, func(number int) int { return number })
+	return responseOf(store.VDel(ctx, ask.key, ask.value, timeout))
 }
 
-func responseOf[T any](done *statestore.Response[T], err error, number func(T) int) (response, error) {
+func responseOf[T any](done *statestore.Response[T], err error) (response, error) {
 	if err != nil {
 		return response{unknown: true}, err
 	}
-	return response{number: number(done.Value), version: done.Version}, nil
+	got := response{version: done.Version}
+	switch value := any(done.Value).(type) {
+	case string:
+		got.value = value
+	case bool:
+		got.number = map[bool]int{true: 1, false: -1}[value]
+	case int:
+		got.number = value
+	}
+	return got, nil
 }
 
 // counts returns a client that increments a counter under its lock.
-func counts(name func() string) func(*history, *client) {
+func counts(name func() string) worker {
 	return func(h *history, store *client) {
 		lock := leasedlock.NewLock(store, h.prefix+name())
 		for time.Now().Before(h.end) {
@@ -300,13 +295,10 @@ func (h *history) edit(store *client, lock lock) {
 		return
 	}
 	defer func() { _ = lock.Release(ctx, leasedlock.WithTimeout(timeout)) }()
-	token, err := lock.Token(ctx)
-	if err != nil {
-		return
-	}
 	call := h.now()
+	token, failed := lock.Token(ctx)
 	found, err := store.Get(ctx, h.prefix, timeout)
-	if err != nil {
+	if failed != nil || err != nil {
 		return
 	}
 	// An absent value is 0.
@@ -315,16 +307,14 @@ func (h *history) edit(store *client, lock lock) {
 	h.record(h.prefix, call, read, err == nil, err != nil)
 }
 
-func oneLock() string { return "lock" }
-
 func TestRequestsAndCountsUnderALockAreLinearizable(t *testing.T) {
-	for name, run := range map[string]func(*testing.T, func(*history, *client)) *history{
-		"alone": func(t *testing.T, work func(*history, *client)) *history {
-			return clients(t, startStore(t, "--listen", "127.0.0.1:0"), phaseTime(), nil, work)
+	for name, run := range map[string]func(*testing.T, worker) *history{
+		"alone": func(t *testing.T, work worker) *history {
+			return clients(t, startStore(t, "--listen", "127.0.0.1:0"), phaseTime, nil, work)
 		},
-		"behind cuts and repetitions": func(t *testing.T, work func(*history, *client)) *history {
+		"behind cuts and repetitions": func(t *testing.T, work worker) *history {
 			at, proxy := startProxy(t, startStore(t, "--listen", "127.0.0.1:0"), faults)
-			h := clients(t, at, phaseTime(), nil, work)
+			h := clients(t, at, phaseTime, nil, work)
 			for _, kind := range []string{": cut ", ": repeat "} {
 				if !strings.Contains(proxy.printed.String(), kind) {
 					t.Errorf("the proxy printed no %q", kind)
@@ -332,15 +322,15 @@ func TestRequestsAndCountsUnderALockAreLinearizable(t *testing.T) {
 			}
 			return h
 		},
-		"beside mosquitto, killed": func(t *testing.T, work func(*history, *client)) *history {
+		"beside mosquitto, killed": func(t *testing.T, work worker) *history {
 			broker, kill := startMortal(t, "--data-dir", t.TempDir(), "--durable", "all")
-			return clients(t, broker, phaseTime(), kill, work)
+			return clients(t, broker, phaseTime, kill, work)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run(t, asks).passes(registers)
-			run(t, counts(oneLock)).passes(counters)
+			run(t, counts(func() string { return "lock" })).passes(counters)
 		})
 	}
 }
@@ -361,11 +351,11 @@ func TestCountsWithoutACommonLockAreCaught(t *testing.T) {
 func startMortal(t *testing.T, arguments ...string) (place, func()) {
 	t.Helper()
 	broker := startMosquitto(t)
-	arguments = append([]string{"serve", "--broker", fmt.Sprintf("mqtt://127.0.0.1:%d", broker.port)}, arguments...)
-	_, running := startCommand(t, statestoreCommand(t), readyOn, arguments...)
+	arguments = append([]string{"--broker", fmt.Sprintf("mqtt://127.0.0.1:%d", broker.port)}, arguments...)
+	_, running := startServe(t, arguments...)
 	return broker, func() {
 		running.kill()
-		_, running = startCommand(t, statestoreCommand(t), readyOn, arguments...)
+		_, running = startServe(t, arguments...)
 	}
 }
 
@@ -388,7 +378,6 @@ func startProxy(t *testing.T, at place, faults string) (place, *process) {
 	if err := os.WriteFile(file, []byte(faults), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	command := commandOf(t, "STATESTORE_TOOLS_BIN", "statestore-tools")
-	return startCommand(t, command, proxyOn, "proxy", "--listen", "127.0.0.1:0",
+	return startCommand(t, "statestore-tools", proxyOn, "proxy", "--listen", "127.0.0.1:0",
 		"--broker", fmt.Sprintf("mqtt://127.0.0.1:%d", at.port), "--faults", file)
 }

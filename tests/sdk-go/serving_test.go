@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -61,15 +62,10 @@ func delivering(t *testing.T, test func(*testing.T, place), arguments ...string)
 
 var readyOn = regexp.MustCompile(`ready on mqtt://127\.0\.0\.1:(\d+)`)
 
-// statestoreCommand is the path of the command.
-func statestoreCommand(t *testing.T) string {
+// commandOf is the path of a command.
+func commandOf(t *testing.T, name string) string {
 	t.Helper()
-	return commandOf(t, "STATESTORE_BIN", "statestore")
-}
-
-// commandOf is the path in a variable.
-func commandOf(t *testing.T, variable, name string) string {
-	t.Helper()
+	variable := strings.ToUpper(strings.ReplaceAll(name, "-", "_")) + "_BIN"
 	command := os.Getenv(variable)
 	if command == "" {
 		t.Fatalf("%[1]s is not set: `cargo build -p %[2]s`, then %[1]s=target/debug/%[2]s", variable, name)
@@ -83,14 +79,19 @@ func commandOf(t *testing.T, variable, name string) string {
 
 func startStore(t *testing.T, arguments ...string) place {
 	t.Helper()
-	at, _ := startCommand(t, statestoreCommand(t), readyOn, append([]string{"serve"}, arguments...)...)
+	at, _ := startServe(t, arguments...)
 	return at
 }
 
-// startCommand starts a command that prints its port.
-func startCommand(t *testing.T, command string, ready *regexp.Regexp, arguments ...string) (place, *process) {
+func startServe(t *testing.T, arguments ...string) (place, *process) {
 	t.Helper()
-	running, err := start(t, ready, command, arguments...)
+	return startCommand(t, "statestore", readyOn, append([]string{"serve"}, arguments...)...)
+}
+
+// startCommand starts a command that prints its port.
+func startCommand(t *testing.T, name string, ready *regexp.Regexp, arguments ...string) (place, *process) {
+	t.Helper()
+	running, err := start(t, ready, commandOf(t, name), arguments...)
 	if err != nil {
 		t.Fatal(err)
 	}
