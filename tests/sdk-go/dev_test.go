@@ -69,7 +69,7 @@ func dev(t *testing.T, seconds int, options ...string) {
 	arguments := []string{"dev", "--ports", "any", "--dir", filepath.Join(t.TempDir(), "session")}
 	arguments = append(arguments, options...)
 	arguments = append(arguments, "--", self, "-test.run", "^TestDevApplication$", "-test.v")
-	command := exec.Command(statestoreCommand(t), arguments...)
+	command := exec.Command(commandOf(t, "statestore"), arguments...)
 	command.Env = append(os.Environ(), fmt.Sprintf("%s=%d", devSeconds, seconds))
 	output, err := command.CombinedOutput()
 	if err != nil || !strings.Contains(string(output), "values written and read") {

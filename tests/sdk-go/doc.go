@@ -8,8 +8,15 @@
 // expects its broker to deliver them; mosquitto does not, so whatever needs a
 // notification runs in the first form only.
 //
+// A checker (porcupine) decides whether the responses to eight clients are
+// linearizable: without faults, behind a proxy that injects them, and beside mosquitto
+// while the store is killed. It must also find the faults of broken stores.
+//
 // To run it, from this directory:
 //
-//	cargo build -p statestore
-//	STATESTORE_BIN=../../target/debug/statestore go test ./... -count=1
+//	cargo build -p statestore -p statestore-tools
+//	export STATESTORE_BIN=target/debug/statestore
+//	STATESTORE_TOOLS_BIN=target/debug/statestore-tools go test ./... -count=1
+//
+// With STATESTORE_TEST_DEPTH=long, clients send requests for a minute instead of 8 s.
 package sdkgo

@@ -3,9 +3,6 @@ package sdkgo
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -266,35 +263,6 @@ func TestAnEditThatFailsLeavesTheKeyAndTheLock(t *testing.T) {
 		}
 		holds(t, store, "key", "value")
 		heldBy(t, editor, "")
-	})
-}
-
-func TestEditsOfManyClientsLoseNothing(t *testing.T) {
-	delivering(t, func(t *testing.T, at place) {
-		const clients, edits = 4, 5
-		ctx := timely(t)
-		var running sync.WaitGroup
-		for i := range clients {
-			id := fmt.Sprint("editor ", i)
-			editor := lockOf(t, at, id)
-			running.Go(func() {
-				for range edits {
-					err := editor.Edit(ctx, "count", time.Minute, func(_ context.Context, value string, present bool) (string, bool, error) {
-						count, err := strconv.Atoi(value)
-						if !present {
-							count, err = 0, nil
-						}
-						return strconv.Itoa(count + 1), true, err
-					})
-					if err != nil {
-						t.Errorf("%s: %v", id, err)
-						return
-					}
-				}
-			})
-		}
-		running.Wait()
-		holds(t, connect(t, at, "reader"), "count", strconv.Itoa(clients*edits))
 	})
 }
 

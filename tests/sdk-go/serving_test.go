@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -61,12 +62,13 @@ func delivering(t *testing.T, test func(*testing.T, place), arguments ...string)
 
 var readyOn = regexp.MustCompile(`ready on mqtt://127\.0\.0\.1:(\d+)`)
 
-// statestoreCommand is the path of the command.
-func statestoreCommand(t *testing.T) string {
+// commandOf is the path of a command.
+func commandOf(t *testing.T, name string) string {
 	t.Helper()
-	command := os.Getenv("STATESTORE_BIN")
+	variable := strings.ToUpper(strings.ReplaceAll(name, "-", "_")) + "_BIN"
+	command := os.Getenv(variable)
 	if command == "" {
-		t.Fatal("STATESTORE_BIN is not set: `cargo build -p statestore`, then STATESTORE_BIN=target/debug/statestore")
+		t.Fatalf("%[1]s is not set: `cargo build -p %[2]s`, then %[1]s=target/debug/%[2]s", variable, name)
 	}
 	// go test runs in this directory, whoever sets the variable mostly stands at the root.
 	if _, err := os.Stat(command); err != nil && !filepath.IsAbs(command) {
@@ -77,16 +79,27 @@ func statestoreCommand(t *testing.T) string {
 
 func startStore(t *testing.T, arguments ...string) place {
 	t.Helper()
-	command := statestoreCommand(t)
-	said, err := start(t, readyOn, command, append([]string{"serve"}, arguments...)...)
+	at, _ := startServe(t, arguments...)
+	return at
+}
+
+func startServe(t *testing.T, arguments ...string) (place, *process) {
+	t.Helper()
+	return startCommand(t, "statestore", readyOn, append([]string{"serve"}, arguments...)...)
+}
+
+// startCommand starts a command that prints its port.
+func startCommand(t *testing.T, name string, ready *regexp.Regexp, arguments ...string) (place, *process) {
+	t.Helper()
+	running, err := start(t, ready, commandOf(t, name), arguments...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, err := strconv.ParseUint(said[1], 10, 16)
+	port, err := strconv.ParseUint(running.ready[1], 10, 16)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return place{uint16(port)}
+	return place{uint16(port)}, running
 }
 
 var mosquittoRuns = regexp.MustCompile(`mosquitto version \S+ running`)
@@ -131,9 +144,18 @@ func freePort(t *testing.T) uint16 {
 	return uint16(listener.Addr().(*net.TCPAddr).Port)
 }
 
-// start runs a process until the test ends and returns what ready found in its
-// output. What it printed is shown when the test fails.
-func start(t *testing.T, ready *regexp.Regexp, command string, arguments ...string) ([]string, error) {
+// process is a process that runs until the test ends.
+type process struct {
+	// ready is the match in its output.
+	ready   []string
+	printed lines
+	// kill ends the process with SIGKILL and waits for its end.
+	kill func()
+}
+
+// start runs a process until the test ends, and waits for a line of its output
+// that matches ready. If the test fails, it shows the output.
+func start(t *testing.T, ready *regexp.Regexp, command string, arguments ...string) (*process, error) {
 	t.Helper()
 	// No clean-up runs when go test gives up on a test that hangs, so the process goes before that.
 	deadline, ok := t.Deadline()
@@ -142,21 +164,21 @@ func start(t *testing.T, ready *regexp.Regexp, command string, arguments ...stri
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), deadline.Add(-2*time.Second))
 	output, input := io.Pipe()
-	process := exec.CommandContext(ctx, command, arguments...)
-	process.Stdout, process.Stderr = input, input
-	if err := process.Start(); err != nil {
+	child := exec.CommandContext(ctx, command, arguments...)
+	child.Stdout, child.Stderr = input, input
+	if err := child.Start(); err != nil {
 		cancel()
 		return nil, err
 	}
 
-	var printed lines
+	running := &process{}
 	found := make(chan []string, 1)
 	ended := make(chan struct{})
 	go func() {
 		defer close(found)
 		scanner := bufio.NewScanner(output)
 		for scanner.Scan() {
-			printed.add(scanner.Text())
+			running.printed.add(scanner.Text())
 			if said := ready.FindStringSubmatch(scanner.Text()); said != nil {
 				select {
 				case found <- said:
@@ -167,23 +189,27 @@ func start(t *testing.T, ready *regexp.Regexp, command string, arguments ...stri
 	}()
 	go func() {
 		defer close(ended)
-		_ = process.Wait()
+		_ = child.Wait()
 		_ = input.Close()
 	}()
-	t.Cleanup(func() {
+	running.kill = func() {
 		cancel()
 		<-ended
+	}
+	t.Cleanup(func() {
+		running.kill()
 		if t.Failed() {
-			t.Logf("%s printed:\n%s", filepath.Base(command), printed.String())
+			t.Logf("%s printed:\n%s", filepath.Base(command), running.printed.String())
 		}
 	})
 
 	select {
 	case said, ok := <-found:
 		if ok {
-			return said, nil
+			running.ready = said
+			return running, nil
 		}
-		return nil, fmt.Errorf("%s ended before it was ready:\n%s", command, printed.String())
+		return nil, fmt.Errorf("%s ended before it was ready:\n%s", command, running.printed.String())
 	case <-time.After(hangs):
 		return nil, errors.New(command + " does not get ready")
 	}
@@ -226,9 +252,9 @@ func application(t *testing.T, options ...protocol.ApplicationOption) *protocol.
 }
 
 // session is an MQTT session that is connected.
-func session(t *testing.T, id string, dial mqtt.ConnectionProvider) *mqtt.SessionClient {
+func session(t *testing.T, id string, dial mqtt.ConnectionProvider, options ...mqtt.SessionClientOption) *mqtt.SessionClient {
 	t.Helper()
-	session, err := mqtt.NewSessionClient(id, dial)
+	session, err := mqtt.NewSessionClient(id, dial, options...)
 	if err != nil {
 		t.Fatal(err)
 	}

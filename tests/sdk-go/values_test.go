@@ -36,27 +36,6 @@ func TestAnEmptyValueIsNotAbsent(t *testing.T) {
 	})
 }
 
-func TestGetHasTheVersionOfTheSet(t *testing.T) {
-	everywhere(t, func(t *testing.T, at place) {
-		store := connect(t, at, "client")
-		version := set(t, store, "key", "value")
-		same(t, get(t, store, "key").Version, version)
-	})
-}
-
-func TestOverwritingReplacesValueAndVersion(t *testing.T) {
-	everywhere(t, func(t *testing.T, at place) {
-		store := connect(t, at, "client")
-		first := set(t, store, "key", "first")
-		second := set(t, store, "key", "second")
-		if second.Compare(first) <= 0 {
-			t.Fatalf("%s does not follow %s", second, first)
-		}
-		holds(t, store, "key", "second")
-		same(t, get(t, store, "key").Version, second)
-	})
-}
-
 func TestKeysAndValuesAreBytes(t *testing.T) {
 	everywhere(t, func(t *testing.T, at place) {
 		connection := session(t, "client", mqtt.TCPConnection("127.0.0.1", at.port))
@@ -173,14 +152,6 @@ func TestNotExistsLeavesAKeyThatIsThere(t *testing.T) {
 		refused(t, store, "key", "value", statestore.NotExists, version)
 		holds(t, store, "key", "value")
 		same(t, get(t, store, "key").Version, version)
-	})
-}
-
-func TestNotExistsOrEqualSetsAnAbsentKey(t *testing.T) {
-	everywhere(t, func(t *testing.T, at place) {
-		store := connect(t, at, "client")
-		set(t, store, "key", "value", statestore.NotExistsOrEqual)
-		holds(t, store, "key", "value")
 	})
 }
 

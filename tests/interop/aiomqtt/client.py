@@ -34,9 +34,10 @@ class Client:
         connect = properties(PacketTypes.CONNECT)
         if session_expiry is not None:
             connect.SessionExpiryInterval = session_expiry
+        is_websocket = options.get("transport") == "websockets"
         self.mqtt = aiomqtt.Client(
             os.environ["INTEROP_HOST"],
-            int(os.environ["INTEROP_PORT"]),
+            int(os.environ["INTEROP_WEBSOCKET_PORT" if is_websocket else "INTEROP_PORT"]),
             identifier=identifier,
             protocol=aiomqtt.ProtocolVersion.V5,
             clean_start=clean,

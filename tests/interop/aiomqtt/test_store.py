@@ -82,8 +82,8 @@ class Store:
 
 
 class Protocol(Case):
-    async def open(self, identifier):
-        store = Store(self, await self.connect(identifier), identifier)
+    async def open(self, identifier, **options):
+        store = Store(self, await self.connect(identifier, **options), identifier)
         await store.client.subscribe(store.responses, 1)
         await store.client.subscribe(f"{store.notifications}/+", 1)
         return store
@@ -107,6 +107,11 @@ class Protocol(Case):
         await store.expect("-1\r\n", "SET", key, "new", "NX", __protVer=None)
         self.assertEqual(await store.expect(":1\r\n", "DEL", key), again)
         await store.expect(":0\r\n", "DEL", key)
+
+    async def test_websocket_with_the_address_of_the_server_as_origin(self):
+        store = await self.open("py-websocket", transport="websockets")
+        await store.expect("+OK\r\n", "SET", "py-websocket/key", "value")
+        await store.expect("$5\r\nvalue\r\n", "GET", "py-websocket/key")
 
     async def test_redelivery(self):
         store = await self.open("py-redelivery")
