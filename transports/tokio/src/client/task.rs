@@ -2,6 +2,7 @@
 //! watchers.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use statestore_proto::hlc::Version;
 use statestore_proto::machine::{Input, Machine};
 use statestore_proto::message::{Incarnation, Reply, Response};
 use statestore_proto::time::{Instant, Now};
+use statestore_proto::transport::{SubscribeToken, Transmit};
 use tokio::sync::{oneshot, watch};
 use tracing::{Span, debug, warn};
 
@@ -69,6 +71,8 @@ pub(crate) struct ClientTask {
     watchers: Watchers,
     /// Set once a response to any request has arrived on this connection.
     has_response: bool,
+    /// Set if a request timed out after it was sent on this connection.
+    is_suspect: bool,
     /// The request that has been the only one in flight since it was submitted.
     lone: Option<RequestId>,
     latency: Latency,
@@ -95,6 +99,7 @@ impl ClientTask {
             by_call: BTreeMap::new(),
             watchers: Watchers::default(),
             has_response: false,
+            is_suspect: false,
             lone: None,
             latency: Latency::default(),
             replaced,
@@ -131,6 +136,7 @@ impl ClientTask {
         if self.lone == Some(id) && is_reply && self.latency.record(took) {
             warn!("sequential requests take about {} ms: {REMEDY}", took.as_millis());
         }
+        self.is_suspect |= outcome == Outcome::TimedOut { sent: true };
         let explained = self.explained.take().filter(|(explained, _)| *explained == id);
         let reason = explained.map(|(_, reason)| reason);
         let completion = match outcome {
@@ -179,6 +185,7 @@ impl Task for ClientTask {
         match input {
             Input::Connected { .. } => {
                 self.has_response = false;
+                self.is_suspect = false;
                 self.lone = None;
                 self.latency = Latency::default();
             }
@@ -218,6 +225,15 @@ impl Task for ClientTask {
 
     fn take_connection_error(&mut self) -> Option<LinkError> {
         self.connection_error.take()
+    }
+
+    /// A second SUBSCRIBE for a filter changes nothing, and every MQTT library can send it. The
+    /// machine ignores this token.
+    fn take_probe(&mut self) -> Option<Transmit> {
+        mem::take(&mut self.is_suspect).then(|| Transmit::Subscribe {
+            filter: Arc::clone(self.client.response_topic()),
+            token: SubscribeToken::from_raw(u64::MAX),
+        })
     }
 
     fn handle_link_error(&mut self, error: &LinkError) {
