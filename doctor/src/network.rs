@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
-use statestore_client::{Address, Options, Proxy, open_tcp, tls_config};
+use statestore_client::{Address, LinkError, LinkErrorKind, Options, Proxy, open_tcp, tls_config};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -118,8 +118,7 @@ async fn open_socket(
     let until = Instant::now() + step_timeout;
     let found: Vec<SocketAddr> =
         match timeout_at(until, tokio::net::lookup_host((host, port))).await {
-            // Bounded, since each address takes time. Few brokers have more.
-            Ok(Ok(found)) => found.take(8).collect(),
+            Ok(Ok(found)) => found.collect(),
             Ok(Err(error)) => {
                 let remedy = "check the host name in --broker and the DNS of this machine";
                 report.fail("address", format!("{host}: {error}"), remedy);
@@ -135,27 +134,23 @@ async fn open_socket(
             }
         };
     let all = found.iter().map(|address| address.ip().to_string()).collect::<Vec<_>>().join(", ");
-    report.pass("address", all);
-    let mut error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    let each = step_timeout / u32::try_from(found.len().max(1)).unwrap_or(1);
-    for address in found {
-        match timeout(each, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => {
-                let _ = stream.set_nodelay(true);
-                report.pass("port", address.to_string());
-                return Some(stream);
-            }
-            Ok(Err(failed)) => error = failed,
-            Err(_) => error = io::ErrorKind::TimedOut.into(),
+    report.pass("address", all.clone());
+    let error = match timeout_at(until, open_tcp(&Address::new(host, port), None)).await {
+        Ok(Ok(stream)) => {
+            report.pass("port", stream.peer_addr().map_or_else(|_| all, |at| at.to_string()));
+            return Some(stream);
         }
-    }
-    let (seen, remedy) = match error.kind() {
-        io::ErrorKind::ConnectionRefused => (
+        Ok(Err(error)) => error,
+        Err(_) => LinkError::io(LinkErrorKind::TimedOut, io::ErrorKind::TimedOut.into()),
+    };
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref().map(io::Error::kind));
+    let (seen, remedy) = match cause {
+        Some(io::ErrorKind::ConnectionRefused) => (
             format!("no server listens on port {port}"),
             "start the broker, or `statestore serve` with its embedded broker; or check the port \
              in --broker",
         ),
-        io::ErrorKind::TimedOut => (
+        Some(io::ErrorKind::TimedOut) => (
             format!("no response from port {port}"),
             "check that the machine runs, and that no firewall blocks the port",
         ),

@@ -85,6 +85,7 @@
 
 mod connection;
 mod convert;
+mod dial;
 mod link;
 mod proxy;
 mod socket;
