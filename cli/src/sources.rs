@@ -2,7 +2,8 @@
 
 use std::sync::OnceLock;
 
-use statestore_doctor::tls::SettingNames;
+use statestore_client::SettingNames;
+use statestore_doctor::tls::option_names;
 
 /// An option without `--`, and a variable that sets it, since the command line does not.
 pub(crate) type Source = (&'static str, &'static str);
@@ -58,7 +59,7 @@ impl Endpoint {
     pub(crate) fn tls_names(self) -> SettingNames {
         match self {
             // A notice about variables follows this advice.
-            Self::Broker | Self::Serve => SettingNames::default(),
+            Self::Broker | Self::Serve => option_names(),
             Self::Source | Self::Target => SettingNames {
                 broker: self.name("broker"),
                 tls_ca: self.name("tls-ca"),

@@ -5,7 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
-use statestore_client::{Address, LinkError, LinkErrorKind, Options, Proxy, open_tcp, tls_config};
+use statestore_client::{
+    Address, LinkError, LinkErrorKind, Options, Proxy, TlsProblem, open_tcp, tls_config,
+};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -14,7 +16,7 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode as _;
 
 use crate::report::Findings;
-use crate::tls::{SettingNames, TlsProblem};
+use crate::tls::option_names;
 use crate::wire::Wire;
 
 /// A certificate that expires sooner causes a warning: 14 days.
@@ -166,7 +168,7 @@ pub(crate) fn report_tls_error(error: &io::Error, report: &mut Findings<'_>) -> 
     let Some(problem) = TlsProblem::of(inner) else { return false };
     // With TLS 1.3, the server rejects a client certificate after the client's handshake succeeded.
     report.withdraw("tls");
-    report.fail("tls", problem.to_string(), problem.remedy(&SettingNames::default()));
+    report.fail("tls", problem.to_string(), problem.remedy(&option_names()));
     true
 }
 

@@ -280,6 +280,22 @@ impl Task for ClientTask {
     }
 }
 
+/// The requests that were sent may have been applied. The others end as [`Error::Closed`].
+impl Drop for ClientTask {
+    fn drop(&mut self) {
+        for id in self.waiters.keys() {
+            self.client.cancel(*id);
+        }
+        while let Some(event) = self.client.poll_event() {
+            if let Event::Completed { id, outcome: Outcome::Cancelled { sent: true } } = event
+                && let Some(waiter) = self.waiters.remove(&id)
+            {
+                let _ = waiter.answer.send(Err(Error::ConnectionLost));
+            }
+        }
+    }
+}
+
 /// Name of an outcome for the log, without a value.
 fn outcome_name(outcome: &Outcome) -> &'static str {
     match outcome {

@@ -321,9 +321,7 @@ fn send_ready<T: Task, L: Link>(task: &mut T, link: &mut L, refused: &mut Option
 /// Publishes the final status, even if the runtime drops the task.
 impl<T: Task, L: Link> Drop for Driver<T, L> {
     fn drop(&mut self) {
-        // A failure is final.
-        let now = self.status.borrow().clone();
-        if !matches!(now, Status::Failed(_)) {
+        if !self.status.borrow().is_final() {
             publish_status(&self.status, Status::Stopped);
         }
     }

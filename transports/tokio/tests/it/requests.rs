@@ -1,5 +1,6 @@
 //! Requests without a response, and requests that expire while they are queued.
 
+use std::future::IntoFuture as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -196,4 +197,34 @@ async fn silent_broker_is_reported_five_seconds_after_a_request_timed_out() {
     assert_eq!(since.elapsed().as_secs(), 15);
     assert_eq!(error.kind(), LinkErrorKind::TimedOut, "{error}");
     assert!(matches!(changes.next().await, Some(WatchEvent::Gap)));
+}
+
+#[test]
+fn request_that_its_handle_did_not_send_is_not_applied() {
+    let runtime = || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().start_paused(true).build().expect("a runtime")
+    };
+    let broker = Hub::new();
+    let first = runtime();
+    let mute = Late::new(broker.store_link("statestore"), Duration::from_secs(3_600));
+    let (_mute, sent) =
+        first.block_on(async { (service(mute).await, client(broker.link("c")).await) });
+    let unsent = first.block_on(async {
+        let frozen = Arc::new(AtomicBool::new(true));
+        let link = Freezable(broker.link("d"), frozen);
+        statestore_tokio::StateStore::builder().spawn(link).expect("a client id")
+    });
+    let mut calls = [sent, unsent].map(|store| Box::pin(store.set("k", "v").into_future()));
+    for call in &mut calls {
+        let soon = tokio::time::timeout;
+        first
+            .block_on(async { soon(Duration::from_secs(1), call).await })
+            .expect_err("no response");
+    }
+    drop(first);
+    let second = runtime();
+    let [sent, unsent] = calls.map(|call| second.block_on(call).expect_err("the handle has ended"));
+    assert!(matches!(sent, Error::ConnectionLost) && sent.may_be_applied(), "{sent:?}");
+    assert!(matches!(unsent, Error::Closed(_)) && !unsent.may_be_applied(), "{unsent:?}");
 }
