@@ -9,7 +9,7 @@ use bytes::Bytes;
 use statestore_proto::client::{Client, Event, Outcome, Request, RequestId, SubmitError};
 use statestore_proto::hlc::Version;
 use statestore_proto::machine::{Input, Machine};
-use statestore_proto::message::{Incarnation, Reply, Response};
+use statestore_proto::message::{Incarnation, Reply, RequestKind, Response};
 use statestore_proto::time::{Instant, Now};
 use statestore_proto::transport::{SubscribeToken, Transmit};
 use tokio::sync::{oneshot, watch};
@@ -71,8 +71,8 @@ pub(crate) struct ClientTask {
     watchers: Watchers,
     /// Set once a response to any request has arrived on this connection.
     has_response: bool,
-    /// Set if a request timed out after it was sent on this connection.
-    is_suspect: bool,
+    /// Requests that have timed out, also those of watches, when this was last checked.
+    timed_out: u64,
     /// The request that has been the only one in flight since it was submitted.
     lone: Option<RequestId>,
     latency: Latency,
@@ -99,7 +99,7 @@ impl ClientTask {
             by_call: BTreeMap::new(),
             watchers: Watchers::default(),
             has_response: false,
-            is_suspect: false,
+            timed_out: 0,
             lone: None,
             latency: Latency::default(),
             replaced,
@@ -136,7 +136,6 @@ impl ClientTask {
         if self.lone == Some(id) && is_reply && self.latency.record(took) {
             warn!("sequential requests take about {} ms: {REMEDY}", took.as_millis());
         }
-        self.is_suspect |= outcome == Outcome::TimedOut { sent: true };
         let explained = self.explained.take().filter(|(explained, _)| *explained == id);
         let reason = explained.map(|(_, reason)| reason);
         let completion = match outcome {
@@ -166,6 +165,10 @@ impl ClientTask {
         self.watchers.join(watch, key, since).ok_or(SubmitError::Full)
     }
 
+    fn timed_out(&self) -> u64 {
+        RequestKind::ALL.iter().map(|kind| self.client.counters().of(*kind).timed_out).sum()
+    }
+
     fn unwatch(&mut self, now: Now, id: WatcherId) {
         if self.watchers.leave(id) {
             self.client.unwatch(now, id.watch());
@@ -185,7 +188,7 @@ impl Task for ClientTask {
         match input {
             Input::Connected { .. } => {
                 self.has_response = false;
-                self.is_suspect = false;
+                self.timed_out = self.timed_out();
                 self.lone = None;
                 self.latency = Latency::default();
             }
@@ -230,7 +233,8 @@ impl Task for ClientTask {
     /// A second SUBSCRIBE for a filter changes nothing, and every MQTT library can send it. The
     /// machine ignores this token.
     fn take_probe(&mut self) -> Option<Transmit> {
-        mem::take(&mut self.is_suspect).then(|| Transmit::Subscribe {
+        let timed_out = self.timed_out();
+        (mem::replace(&mut self.timed_out, timed_out) != timed_out).then(|| Transmit::Subscribe {
             filter: Arc::clone(self.client.response_topic()),
             token: SubscribeToken::from_raw(u64::MAX),
         })

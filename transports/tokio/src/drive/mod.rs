@@ -234,7 +234,8 @@ impl<T: Task, L: Link> Driver<T, L> {
                 }
                 () = sleep_until(stopping) => return End::Stopped,
             };
-            probe = None;
+            // A link may report capacity without the broker.
+            probe = probe.filter(|_| matches!(event, Ok(LinkEvent::Writable)));
             let handled = handle_events(task, link, clock, &mut refused, event).await;
             if let Err(error) = handled {
                 return End::Failed(error);

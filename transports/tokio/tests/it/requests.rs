@@ -172,7 +172,7 @@ impl Link for Freezable {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silent_broker_is_reported_five_seconds_after_a_request_timed_out() {
+async fn silent_broker_is_reported_within_five_seconds_after_a_request_timed_out() {
     let broker = Hub::new();
     let service = service(broker.store_link("statestore")).await;
     let is_frozen = Arc::<AtomicBool>::default();
@@ -194,9 +194,25 @@ async fn silent_broker_is_reported_five_seconds_after_a_request_timed_out() {
     let Some(Status::Offline { last_error: Some(error) }) = status.changed().await else {
         panic!("{:?}", status.current())
     };
-    assert_eq!(since.elapsed().as_secs(), 15);
+    // A request of the watch may have timed out earlier.
+    assert!(since.elapsed() <= Duration::from_secs(15), "{:?}", since.elapsed());
     assert_eq!(error.kind(), LinkErrorKind::TimedOut, "{error}");
     assert!(matches!(changes.next().await, Some(WatchEvent::Gap)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_broker_is_reported_after_the_renewal_of_a_watch_timed_out() {
+    let broker = Hub::new();
+    let _service = service(broker.store_link("statestore")).await;
+    let is_frozen = Arc::<AtomicBool>::default();
+    let store = client(Freezable(broker.link("c"), Arc::clone(&is_frozen))).await;
+    let mut changes = store.watch("k").await.expect("a watch");
+    assert_eq!(changes.next().await, Some(WatchEvent::Live));
+    is_frozen.store(true, Ordering::Relaxed);
+    let since = Instant::now();
+    assert_eq!(changes.next().await, Some(WatchEvent::Gap));
+    // The renewal after at most 30 s, its time limit, and the probe.
+    assert!(since.elapsed() <= Duration::from_secs(45), "{:?}", since.elapsed());
 }
 
 #[test]
