@@ -6,10 +6,9 @@ use bytes::Bytes;
 use statestore_proto::client::{
     Client, ClientConfig, ConfigError, Event, Outcome, Request, SubmitError, Unmatched,
 };
-use statestore_proto::hlc::{FencingToken, Hlc, NodeId};
+use statestore_proto::hlc::{FencingToken, Hlc};
 use statestore_proto::machine::Machine;
 use statestore_proto::message::{Command, Refusal, Reply, Response, ServiceError};
-use statestore_proto::time::{Now, UnixTime};
 use statestore_proto::topic::{NotificationTopic, REQUEST, RESERVED, TopicError};
 use statestore_proto::transport::{Correlation, Incoming, Qos, ReasonCode};
 
