@@ -22,18 +22,12 @@ use crate::wire::Wire;
 /// A certificate that expires sooner causes a warning: 14 days.
 const EXPIRES_SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
 
-/// A connection before CONNECT.
-pub(crate) struct Connected {
-    pub(crate) wire: Wire,
-    pub(crate) is_encrypted: bool,
-}
-
 /// Connects to the first address of the options.
 pub(crate) async fn connect(
     options: &Options,
     step_timeout: Duration,
     report: &mut Findings<'_>,
-) -> Option<Connected> {
+) -> Option<Wire> {
     // As in a URL, an IPv6 address has brackets.
     let host = options.host.trim_start_matches('[').trim_end_matches(']');
     let stream = match &options.proxy {
@@ -47,7 +41,7 @@ pub(crate) async fn connect(
         if !report.has("tls") {
             report.skip("tls", "not used: --broker is mqtt://");
         }
-        return Some(Connected { wire: Wire::new(Box::new(stream)), is_encrypted: false });
+        return Some(Wire::new(Box::new(stream)));
     };
     let config = match tls_config(tls) {
         Ok(config) => config,
@@ -65,7 +59,7 @@ pub(crate) async fn connect(
             let (_, session) = stream.get_ref();
             let first = session.peer_certificates().and_then(|chain| chain.first());
             check_certificate_expiry(first.and_then(|der| not_after(der)), report);
-            Some(Connected { wire: Wire::new(Box::new(stream)), is_encrypted: true })
+            Some(Wire::new(Box::new(stream)))
         }
         Ok(Err(error)) => {
             if !report_tls_error(&error, report) {
