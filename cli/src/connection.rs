@@ -12,7 +12,7 @@ use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
 use crate::output::notice;
 use crate::sources::{Endpoint, TOKEN_FILE};
-use statestore_doctor::tls::{self, SettingNames};
+use statestore_doctor::tls;
 
 /// Address of a broker.
 #[derive(Debug, PartialEq, Eq)]
@@ -170,7 +170,7 @@ pub(crate) fn link(options: Options) -> ClientLink {
     let (is_encrypted, proxy) = (options.tls.is_some(), options.proxy.clone());
     ClientLink::for_client(options).diagnose(move |error, at| {
         // A notice about variables follows this advice.
-        let names = SettingNames::default();
+        let names = tls::option_names();
         Box::pin(tls::diagnose(error, at, is_encrypted, proxy.clone(), names))
     })
 }

@@ -57,7 +57,7 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     let observer = Arc::clone(&supervisor);
     let server = Server::builder(config).on_event(move |event| report(event, &observer)).diagnose(
         move |error, at| {
-            let names = tls::SettingNames::default();
+            let names = tls::option_names();
             Box::pin(tls::diagnose(error, at, is_encrypted, proxy.clone(), names))
         },
     );

@@ -198,6 +198,7 @@ pub mod device {
             let len = command.encode_into(&mut payload).map_err(|_| needed)?;
             // A new value for each request, greater than every value received.
             let now = self.board.unix_time();
+            self.clock.restart_if_ahead(now);
             let timestamp = self.clock.tick(now).map_err(|_| Error::Clock)?;
             let properties =
                 RequestProperties::new(self.client_id).timestamp(Timestamp::new(timestamp));

@@ -40,7 +40,6 @@ use tokio::time::Instant;
 
 pub use report::{CHECKS, Outcome, Report};
 
-use network::Connected;
 use report::Findings;
 use store_checks::StoreChecks;
 use wire::{Connack, ConnectionEnd};
@@ -113,16 +112,14 @@ impl Examination {
     }
 
     async fn check_all(&self, report: &mut Findings<'_>) {
-        let Some(Connected { mut wire, is_encrypted }) =
-            network::connect(&self.options, self.timeout, report).await
-        else {
+        let Some(mut wire) = network::connect(&self.options, self.timeout, report).await else {
             return;
         };
         let until = Instant::now() + self.timeout;
         let Options { client_id, credentials, .. } = &self.options;
         let token = self.token.as_deref();
         let connack = wire.connect(client_id, credentials.as_ref(), token, until).await;
-        if !check_login(connack.as_ref(), wire.end.as_ref(), is_encrypted, report) {
+        if !check_login(connack.as_ref(), wire.end.as_ref(), report) {
             return;
         }
         let connack = connack.unwrap_or_default();
@@ -139,20 +136,11 @@ impl Examination {
 fn check_login(
     connack: Option<&Connack>,
     end: Option<&ConnectionEnd>,
-    is_encrypted: bool,
     report: &mut Findings<'_>,
 ) -> bool {
     let Some(connack) = connack else {
         match end {
             Some(ConnectionEnd::Io(error)) if network::report_tls_error(error, report) => {}
-            Some(ConnectionEnd::TlsAlert) if !is_encrypted => {
-                report.withdraw("tls");
-                report.fail(
-                    "tls",
-                    "the broker speaks TLS on this port",
-                    "set --broker to mqtts://HOST:PORT",
-                );
-            }
             Some(end @ ConnectionEnd::Options(_)) => {
                 report.fail("login", end.to_string(), "check the options of this command");
             }
@@ -161,7 +149,7 @@ fn check_login(
                 end.to_string(),
                 "set --service-account-token-file, or allow logins without AUTH in the broker",
             ),
-            Some(end @ (ConnectionEnd::NotMqtt(_) | ConnectionEnd::TlsAlert)) => report.fail(
+            Some(end @ ConnectionEnd::NotMqtt(_)) => report.fail(
                 "login",
                 end.to_string(),
                 "check --broker: it must be the MQTT port of an MQTT 5 broker",

@@ -5,7 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
-use statestore_client::{Address, Options, Proxy, open_tcp, tls_config};
+use statestore_client::{
+    Address, LinkError, LinkErrorKind, Options, Proxy, TlsProblem, open_tcp, tls_config,
+};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -14,24 +16,18 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode as _;
 
 use crate::report::Findings;
-use crate::tls::{SettingNames, TlsProblem};
+use crate::tls::option_names;
 use crate::wire::Wire;
 
 /// A certificate that expires sooner causes a warning: 14 days.
 const EXPIRES_SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
-
-/// A connection before CONNECT.
-pub(crate) struct Connected {
-    pub(crate) wire: Wire,
-    pub(crate) is_encrypted: bool,
-}
 
 /// Connects to the first address of the options.
 pub(crate) async fn connect(
     options: &Options,
     step_timeout: Duration,
     report: &mut Findings<'_>,
-) -> Option<Connected> {
+) -> Option<Wire> {
     // As in a URL, an IPv6 address has brackets.
     let host = options.host.trim_start_matches('[').trim_end_matches(']');
     let stream = match &options.proxy {
@@ -45,7 +41,7 @@ pub(crate) async fn connect(
         if !report.has("tls") {
             report.skip("tls", "not used: --broker is mqtt://");
         }
-        return Some(Connected { wire: Wire::new(Box::new(stream)), is_encrypted: false });
+        return Some(Wire::new(Box::new(stream)));
     };
     let config = match tls_config(tls) {
         Ok(config) => config,
@@ -63,7 +59,7 @@ pub(crate) async fn connect(
             let (_, session) = stream.get_ref();
             let first = session.peer_certificates().and_then(|chain| chain.first());
             check_certificate_expiry(first.and_then(|der| not_after(der)), report);
-            Some(Connected { wire: Wire::new(Box::new(stream)), is_encrypted: true })
+            Some(Wire::new(Box::new(stream)))
         }
         Ok(Err(error)) => {
             if !report_tls_error(&error, report) {
@@ -118,8 +114,7 @@ async fn open_socket(
     let until = Instant::now() + step_timeout;
     let found: Vec<SocketAddr> =
         match timeout_at(until, tokio::net::lookup_host((host, port))).await {
-            // Bounded, since each address takes time. Few brokers have more.
-            Ok(Ok(found)) => found.take(8).collect(),
+            Ok(Ok(found)) => found.collect(),
             Ok(Err(error)) => {
                 let remedy = "check the host name in --broker and the DNS of this machine";
                 report.fail("address", format!("{host}: {error}"), remedy);
@@ -135,27 +130,23 @@ async fn open_socket(
             }
         };
     let all = found.iter().map(|address| address.ip().to_string()).collect::<Vec<_>>().join(", ");
-    report.pass("address", all);
-    let mut error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    let each = step_timeout / u32::try_from(found.len().max(1)).unwrap_or(1);
-    for address in found {
-        match timeout(each, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => {
-                let _ = stream.set_nodelay(true);
-                report.pass("port", address.to_string());
-                return Some(stream);
-            }
-            Ok(Err(failed)) => error = failed,
-            Err(_) => error = io::ErrorKind::TimedOut.into(),
+    report.pass("address", all.clone());
+    let error = match timeout_at(until, open_tcp(&Address::new(host, port), None)).await {
+        Ok(Ok(stream)) => {
+            report.pass("port", stream.peer_addr().map_or_else(|_| all, |at| at.to_string()));
+            return Some(stream);
         }
-    }
-    let (seen, remedy) = match error.kind() {
-        io::ErrorKind::ConnectionRefused => (
+        Ok(Err(error)) => error,
+        Err(_) => LinkError::io(LinkErrorKind::TimedOut, io::ErrorKind::TimedOut.into()),
+    };
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref().map(io::Error::kind));
+    let (seen, remedy) = match cause {
+        Some(io::ErrorKind::ConnectionRefused) => (
             format!("no server listens on port {port}"),
             "start the broker, or `statestore serve` with its embedded broker; or check the port \
              in --broker",
         ),
-        io::ErrorKind::TimedOut => (
+        Some(io::ErrorKind::TimedOut) => (
             format!("no response from port {port}"),
             "check that the machine runs, and that no firewall blocks the port",
         ),
@@ -171,7 +162,7 @@ pub(crate) fn report_tls_error(error: &io::Error, report: &mut Findings<'_>) -> 
     let Some(problem) = TlsProblem::of(inner) else { return false };
     // With TLS 1.3, the server rejects a client certificate after the client's handshake succeeded.
     report.withdraw("tls");
-    report.fail("tls", problem.to_string(), problem.remedy(&SettingNames::default()));
+    report.fail("tls", problem.to_string(), problem.remedy(&option_names()));
     true
 }
 

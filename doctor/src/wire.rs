@@ -6,12 +6,13 @@ use std::io;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use statestore_client::TlsProblem;
 use statestore_mqtt::packet::Subscription;
 use statestore_mqtt::property::{Property, id};
 use statestore_mqtt::session::{
     Error, Event, Message, Options, PropertyBytes, Publish, SendError, Session, Violation,
 };
-use statestore_mqtt::{Kind, Malformed, Qos, Reason};
+use statestore_mqtt::{Kind, Qos, Reason};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout_at};
 
@@ -31,9 +32,6 @@ const CORRELATION_MAX: usize = 64;
 /// User properties that are collected, and the characters of each name and value.
 const USER_PROPERTIES_MAX: usize = 16;
 const USER_CHARS_MAX: usize = 256;
-
-/// First byte of a TLS alert.
-const TLS_ALERT: u8 = 0x15;
 
 /// First bytes of a CONNACK of MQTT 3.1.1. A CONNACK of MQTT 5 is longer.
 const CONNACK_MQTT_3: [u8; 2] = [0x20, 2];
@@ -80,12 +78,10 @@ pub(crate) struct Connack {
 pub(crate) enum ConnectionEnd {
     /// The broker sent DISCONNECT.
     Disconnected(Reason),
-    /// The socket failed or was closed.
+    /// The socket failed or was closed, or the port is for TLS.
     Io(io::Error),
     /// The broker does not speak MQTT 5, or violates it.
     NotMqtt(String),
-    /// The peer responded with an alert of TLS.
-    TlsAlert,
     /// The broker sent AUTH, but this client does not use enhanced authentication.
     AuthenticationRequired,
     /// The options of this client do not fit into a CONNECT.
@@ -100,7 +96,6 @@ impl fmt::Display for ConnectionEnd {
             }
             Self::Io(error) => write!(f, "the connection was lost: {error}"),
             Self::NotMqtt(what) => f.write_str(what),
-            Self::TlsAlert => f.write_str("the broker responded with a TLS alert"),
             Self::AuthenticationRequired => {
                 f.write_str("the broker requires enhanced authentication (AUTH)")
             }
@@ -268,7 +263,9 @@ impl Wire {
             Error::Protocol(Violation::Unexpected(kind)) if is_connecting => {
                 ConnectionEnd::NotMqtt(format!("the peer responded to CONNECT with {kind:?}"))
             }
-            Error::Malformed(Malformed::First(TLS_ALERT)) => ConnectionEnd::TlsAlert,
+            error if TlsProblem::of(error).is_some() => {
+                ConnectionEnd::Io(io::Error::other(error.clone()))
+            }
             Error::Malformed(error) => {
                 ConnectionEnd::NotMqtt(format!("the response is not MQTT 5: {error}"))
             }

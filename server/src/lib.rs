@@ -337,6 +337,12 @@ impl Local {
         StateStore::builder().spawn(self.broker.link(client_id))
     }
 
+    /// The URL of the broker, for clients over the network: `mqtt://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("mqtt://{}", self.broker.local_addr())
+    }
+
     /// Returns the broker, for example for its address.
     #[must_use]
     pub const fn broker(&self) -> &Broker {

@@ -25,6 +25,8 @@ const ID: &str = "client-id1";
 struct Rig {
     client: Client,
     millis: u64,
+    /// Milliseconds by which the wall clock was set back.
+    set_back: u64,
     /// The incarnation in replies and notifications.
     incarnation: Option<&'static str>,
 }
@@ -34,6 +36,7 @@ impl Rig {
         Self {
             client: Client::new(config).expect("a valid configuration"),
             millis: 0,
+            set_back: 0,
             incarnation: None,
         }
     }
@@ -49,7 +52,8 @@ impl Rig {
     }
 
     fn now(&self) -> Now {
-        Now::new(Instant::from_millis(self.millis), UnixTime::from_millis(EPOCH + self.millis))
+        let unix = UnixTime::from_millis(EPOCH + self.millis - self.set_back);
+        Now::new(Instant::from_millis(self.millis), unix)
     }
 
     /// Connects and grants all subscriptions. Leaves the other packets in the client.

@@ -175,6 +175,7 @@ impl ActiveWatch<'_> {
 
     fn send(&mut self, command: &Command<Bytes>) {
         let kind = command.kind();
+        self.clock.restart_if_ahead(self.now.unix);
         let id = self.requests.insert(Pending {
             owner: Owner::Watch(self.id),
             kind,

@@ -4,7 +4,7 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use crate::hlc::{NodeId, NodeIdError};
+use crate::hlc::NodeId;
 use crate::limits::ClientLimits;
 use crate::time::round_up;
 use crate::topic::{self, NotificationFilter, ResponseTopic, TopicError};
@@ -19,10 +19,6 @@ pub enum ConfigError {
     /// The client id cannot be part of a topic.
     #[error("invalid client id: {0}")]
     ClientId(TopicError),
-    /// The client id cannot be the node id of a clock; set another
-    /// [`node_id`](ClientConfig::node_id).
-    #[error("the client id cannot be the node id of a clock: {0}")]
-    NodeId(NodeIdError),
     /// Stores refuse the response topic.
     #[error("invalid response topic: {0}")]
     ResponseTopic(TopicError),
@@ -75,7 +71,7 @@ pub(super) struct Settings {
 
 impl ClientConfig {
     /// The defaults for the client with this MQTT client id: the recommended response topic, the
-    /// client id as node id, ten seconds per request, a session that ends with its connection.
+    /// a [node id](NodeId::from_client_id) from the client id, ten seconds per request, a session that ends with its connection.
     ///
     /// `nonce` is eight random bytes, drawn for each run, so that replies to an earlier run of the
     /// same client do not match requests of this one.
@@ -99,7 +95,7 @@ impl ClientConfig {
         &self.client_id
     }
 
-    /// Sets the node id of the client's clock, for a client id that cannot be one.
+    /// Sets the node id of the client's clock.
     #[must_use]
     pub fn node_id(mut self, node_id: NodeId) -> Self {
         self.node_id = Some(node_id);
@@ -164,10 +160,6 @@ impl ClientConfig {
     }
 
     pub(super) fn into_settings(self) -> Result<Settings, ConfigError> {
-        let node_id = match self.node_id {
-            Some(node_id) => node_id,
-            None => NodeId::new(&self.client_id).map_err(ConfigError::NodeId)?,
-        };
         let filter = NotificationFilter::new(&self.client_id).map_err(ConfigError::ClientId)?;
         let response_topic = match self.response_topic {
             Some(topic) => {
@@ -186,7 +178,7 @@ impl ClientConfig {
             return Err(ConfigError::ZeroRenewal);
         }
         Ok(Settings {
-            node_id,
+            node_id: self.node_id.unwrap_or_else(|| NodeId::from_client_id(&self.client_id)),
             notification_filter: filter.to_string().into(),
             response_topic,
             client_id: self.client_id,

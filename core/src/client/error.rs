@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 
-use crate::hlc::ClockDriftError;
 use crate::message::{PeerError, Refusal, ServiceError};
 use crate::transport::ReasonCode;
 
@@ -41,9 +40,6 @@ pub enum SubmitError {
     /// [`unwatch`](super::Client::unwatch).
     #[error("KEYNOTIFY is sent by a watch: use `watch` and `unwatch`")]
     WatchCommand,
-    /// A SET needs a timestamp, and the local wall clock is too far behind to issue one.
-    #[error(transparent)]
-    Clock(ClockDriftError),
 }
 
 /// The reason why a request failed: the error of

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use core::fmt;
+use core::str::Utf8Error;
 
 use bytes::Bytes;
 
@@ -149,6 +150,24 @@ pub struct VersionedValue {
     pub value: Bytes,
     /// The version, if the response has one.
     pub version: Option<Version>,
+}
+
+impl VersionedValue {
+    /// The value as text.
+    ///
+    /// # Errors
+    /// If it is not UTF-8. The error does not contain the value.
+    ///
+    /// ```
+    /// use statestore_proto::client::VersionedValue;
+    ///
+    /// let found = VersionedValue { value: "21.5".into(), version: None };
+    /// assert_eq!(found.text()?.parse(), Ok(21.5));
+    /// # Ok::<(), core::str::Utf8Error>(())
+    /// ```
+    pub fn text(&self) -> Result<&str, Utf8Error> {
+        core::str::from_utf8(&self.value)
+    }
 }
 
 impl fmt::Debug for VersionedValue {

@@ -103,6 +103,7 @@ impl Client {
     /// ahead, the clock stays as it is and the drift is reported.
     fn merge_version(&mut self, now: Now, incoming: &Incoming<'_>) -> Option<Version> {
         let hlc = HlcRef::parse(incoming.properties.timestamp?).ok()?;
+        self.clock.restart_if_ahead(now.unix);
         if let Err(drift) = self.clock.receive(now.unix, hlc) {
             self.events.try_push(Event::ClockDrift(drift));
         }

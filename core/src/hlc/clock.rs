@@ -28,7 +28,8 @@ pub struct ClockDriftError {
 /// * If it steps back by at most the allowed drift, the clock increments the counter of the last
 ///   value.
 /// * If it steps back further, [`tick`](Self::tick) and [`receive`](Self::receive) fail until the
-///   wall clock has caught up to within the drift.
+///   wall clock has caught up to within the drift, or [`restart_if_ahead`](Self::restart_if_ahead)
+///   is called.
 ///
 /// ```
 /// use statestore_proto::hlc::{HlcRef, HybridClock, NodeId};
@@ -95,6 +96,17 @@ impl<N: Node + Clone> HybridClock<N> {
     /// the wall clock has caught up.
     pub fn advance_past(&mut self, other: HlcRef<'_>) {
         self.last = self.last.max(other.position());
+    }
+
+    /// Forgets the values issued so far if the last one is further ahead of the wall clock than the
+    /// drift limit, as a restart of the process does.
+    ///
+    /// Only for a clock whose values may repeat after a restart, such as the timestamps of a client.
+    /// The versions of a store may not.
+    pub fn restart_if_ahead(&mut self, now: UnixTime) {
+        if self.last.0.saturating_sub(now.as_millis()) > whole_millis(self.drift_max) {
+            self.last = (0, 0);
+        }
     }
 
     /// Node id in the values of this clock.

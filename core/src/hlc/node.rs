@@ -94,6 +94,24 @@ impl NodeId {
         InlineBytes::in_place(id.0.as_bytes()).map(Self).ok_or(NodeIdError::TooLong)
     }
 
+    /// The node id of a client: its client id, with underscores in place of colons. Of one that
+    /// exceeds [`NODE_ID_BYTES_MAX`], the end, in which the clients of a fleet differ.
+    ///
+    /// ```
+    /// use statestore_proto::hlc::NodeId;
+    ///
+    /// assert_eq!(NodeId::from_client_id("thermostat-7").as_str(), "thermostat-7");
+    /// assert_eq!(NodeId::from_client_id("urn:dev:7").as_str(), "urn_dev_7");
+    /// ```
+    #[cfg(feature = "alloc")]
+    #[must_use]
+    pub fn from_client_id(client_id: &str) -> Self {
+        let skipped = client_id.len().saturating_sub(NODE_ID_BYTES_MAX);
+        let mut ends = (skipped..=client_id.len()).filter_map(|at| client_id.get(at..));
+        let end = ends.next().filter(|end| !end.is_empty()).unwrap_or("_");
+        Self(InlineBytes::new(end.replace(':', "_").as_bytes()))
+    }
+
     /// The text.
     #[must_use]
     #[inline]

@@ -89,7 +89,8 @@
 //!
 //! The store counts a lease from the moment when it applies the SET. The lock counts from the call
 //! of `poll_action` that returned the SET, which is earlier. So the lock considers its lease over
-//! before the store does, if both clocks run at the same rate; wall clocks do not matter. The
+//! before the store does, if both clocks run at the same rate; wall clocks do not matter, except
+//! that the store refuses each SET of a client whose wall clock is more than a minute ahead. The
 //! [margin](LockConfig::margin) covers rates that differ: with a lease of 10 s and clocks that
 //! differ by 500 ppm it must be at least 5 ms. [`is_held`](Lock::is_held) is never true after that
 //! time, however late a reply arrives and however seldom the lock is driven, if the caller passes

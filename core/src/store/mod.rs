@@ -141,7 +141,7 @@ pub use principal::{Access, Authorizer, Principal};
 pub use refused::Refused;
 pub use storage::StorageSpace;
 
-use crate::hlc::{FencingToken, HybridClock, Version};
+use crate::hlc::{FencingToken, HybridClock, Version, VersionRef};
 use crate::machine::{Input, Machine};
 use crate::time::{Instant, Now, UnixTime};
 use crate::transport::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
@@ -522,6 +522,12 @@ impl Store {
             registrations: registrations.count,
             registration_bytes: registrations.bytes,
         }
+    }
+
+    /// The greatest version that was issued or restored; zero if there is none.
+    #[must_use]
+    pub fn last_version(&self) -> VersionRef<'_> {
+        VersionRef::new(self.clock.last())
     }
 
     /// The counters of the store.

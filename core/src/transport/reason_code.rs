@@ -123,6 +123,12 @@ reason_codes! {
 }
 
 impl ReasonCode {
+    /// Returns whether the code reports a success, for example a granted QoS.
+    #[must_use]
+    pub const fn is_success(self) -> bool {
+        !self.is_error()
+    }
+
     /// Returns whether the code reports a failure.
     #[must_use]
     pub const fn is_error(self) -> bool {

@@ -6,10 +6,9 @@ use bytes::Bytes;
 use statestore_proto::client::{
     Client, ClientConfig, ConfigError, Event, Outcome, Request, SubmitError, Unmatched,
 };
-use statestore_proto::hlc::{FencingToken, Hlc, NodeId};
+use statestore_proto::hlc::{FencingToken, Hlc};
 use statestore_proto::machine::Machine;
 use statestore_proto::message::{Command, Refusal, Reply, Response, ServiceError};
-use statestore_proto::time::{Now, UnixTime};
 use statestore_proto::topic::{NotificationTopic, REQUEST, RESERVED, TopicError};
 use statestore_proto::transport::{Correlation, Incoming, Qos, ReasonCode};
 
@@ -389,15 +388,35 @@ fn a_drift_beyond_the_limit_is_reported_with_the_reply() {
 }
 
 #[test]
-fn with_a_wall_clock_behind_a_set_is_refused_and_a_get_is_not() {
+fn after_a_step_back_of_the_wall_clock_timestamps_follow_it() {
     let mut rig = Rig::ready();
     rig.submit(get());
-    let back = Now::new(rig.now().instant, UnixTime::from_millis(EPOCH - 60_001));
-    assert!(matches!(rig.client.submit(back, set()), Err(SubmitError::Clock(_))));
-    assert!(rig.client.submit(back, get()).is_ok());
     rig.sent();
-    let names: Vec<_> = rig.sent().0.user_properties().map(|(name, _)| name).collect();
-    assert_eq!(names, ["__srcId", "__protVer", "statestore-incarnation"]);
+    for (behind, expected) in [
+        // Within the drift limit they still increase.
+        (60_000, format!("{EPOCH}:1:{ID}")),
+        (60_001, format!("{}:0:{ID}", EPOCH - 60_001)),
+    ] {
+        rig.set_back = behind;
+        rig.submit(set());
+        let timestamp = rig.sent().0.user_properties().next().unwrap().1.to_string();
+        assert_eq!(timestamp, expected);
+    }
+}
+
+#[test]
+fn after_a_step_back_a_version_of_the_store_is_no_drift() {
+    let mut rig = Rig::ready();
+    rig.submit(get());
+    let publish = rig.sent().0;
+    rig.set_back = 3_600_000;
+    let back = EPOCH - rig.set_back;
+    rig.reply(&publish, "$-1\r\n", Some(&format!("{back}:5:StateStore")));
+    let drift = |event: &Event| matches!(event, Event::ClockDrift(_));
+    assert!(!rig.events().iter().any(drift));
+    rig.submit(set());
+    let timestamp = rig.sent().0.user_properties().next().unwrap().1.to_string();
+    assert_eq!(timestamp, format!("{back}:7:{ID}"));
 }
 
 #[test]
@@ -429,10 +448,10 @@ fn invalid_configuration_is_rejected() {
     let named = |id: &str| ClientConfig::new(id, [0; 8]);
     assert_eq!(error(named("a/b")), None);
     assert_eq!(error(named("a+b")), Some(ConfigError::ClientId(TopicError::Wildcard)));
-    assert!(matches!(error(named("")), Some(ConfigError::NodeId(_))));
-    assert!(matches!(error(named("a:b")), Some(ConfigError::NodeId(_))));
-    let node = NodeId::new("node").unwrap();
-    assert_eq!(error(named("a:b").node_id(node)), None);
+    assert!(matches!(error(named("")), Some(ConfigError::ClientId(_))));
+    // They cannot be node ids of a clock.
+    assert_eq!(error(named("urn:dev:7")), None);
+    assert_eq!(error(named(&"é".repeat(200))), None);
     for topic in [REQUEST, RESERVED] {
         let config = named("c").response_topic(topic);
         assert!(matches!(error(config), Some(ConfigError::ResponseTopic(_))), "{topic}");

@@ -85,6 +85,7 @@
 
 mod connection;
 mod convert;
+mod dial;
 mod link;
 mod proxy;
 mod socket;
@@ -115,6 +116,9 @@ pub enum ConnectError {
     /// The configuration is invalid, for example the client id.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// This build lacks a feature that the options need, `tls` or `websocket`.
+    #[error(transparent)]
+    Unsupported(#[from] LinkError),
     /// The thread of a blocking handle did not start.
     #[error(transparent)]
     Spawn(#[from] blocking::SpawnError),
@@ -143,7 +147,7 @@ impl From<Infallible> for ConnectError {
 /// ```
 ///
 /// # Errors
-/// [`ConnectError`] for an invalid URL or client id. Errors of the connection are reported by
+/// [`ConnectError`] for an invalid URL or client id, or a missing feature. Errors of the connection are reported by
 /// [`StateStore::status`] and by requests.
 ///
 /// # Panics
@@ -184,7 +188,7 @@ where
     T: TryInto<Options>,
     ConnectError: From<T::Error>,
 {
-    Ok(adapter::connect::<Connector>(target.try_into()?, build)?)
+    Ok(adapter::connect::<Connector>(checked(target)?, build)?)
 }
 
 /// Does the same as [`connect`] for code without async: see [`blocking`].
@@ -207,7 +211,7 @@ where
     T: TryInto<Options>,
     ConnectError: From<T::Error>,
 {
-    Ok(adapter::connect_blocking::<Connector>(target.try_into()?)?)
+    Ok(adapter::connect_blocking::<Connector>(checked(target)?)?)
 }
 
 /// Hosts a store with default limits on a broker. It connects in the background.
@@ -224,7 +228,25 @@ where
     T: TryInto<Options>,
     ConnectError: From<T::Error>,
 {
-    Ok(adapter::serve::<Connector>(target.try_into()?))
+    Ok(adapter::serve::<Connector>(checked(target)?))
+}
+
+/// The options of a target, if this build has the features for them.
+fn checked<T>(target: T) -> Result<Options, ConnectError>
+where
+    T: TryInto<Options>,
+    ConnectError: From<T::Error>,
+{
+    let options = target.try_into()?;
+    stream::check_features(&options)?;
+    Ok(options)
+}
+
+#[cfg(all(test, not(feature = "tls")))]
+#[tokio::test]
+async fn tls_without_its_feature_fails_in_connect() {
+    let error = connect("mqtts://localhost").expect_err("TLS is not built in").to_string();
+    assert!(error.contains("feature `tls`"), "{error}");
 }
 
 /// The program in the README of this package.

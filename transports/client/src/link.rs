@@ -107,7 +107,7 @@ impl Connector {
             });
             match opened {
                 Ok(opened) => return Ok(opened),
-                Err(error) => last = error.with_address(&address),
+                Err(error) => last = error.explained().with_address(&address),
             }
         }
         Err(last)

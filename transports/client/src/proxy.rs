@@ -11,6 +11,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::dial::connect;
+
 /// Largest head of a response, in bytes. Those of common proxies have a few hundred.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 
@@ -24,6 +26,9 @@ const PROXY_AUTHENTICATION_REQUIRED: u16 = 407;
 
 /// Opens a TCP connection to an address, with `TCP_NODELAY`. With a proxy, it opens a connection to
 /// the proxy and requests a tunnel to the address.
+///
+/// If a host has several addresses, it tries the next one after 250 ms as well, or as soon as one
+/// fails, and alternates between IPv6 and IPv4 (RFC 8305). It tries at most 16 addresses.
 ///
 /// Use it in programs that speak another protocol to a broker, for example to examine it. It has no
 /// time limit. It receives at most 8 KiB from the proxy.
@@ -81,12 +86,6 @@ pub(crate) async fn open_within(
             format!("the proxy {proxy} opened no connection to the broker within {seconds} s");
         Err(LinkError::new(Kind::Proxy, text))
     })
-}
-
-async fn connect(address: &Address) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect((address.bare_host(), address.port)).await?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }
 
 /// The request for a tunnel.

@@ -39,17 +39,7 @@ impl Stream {
         address: &Address,
         #[cfg(feature = "tls")] tls: &TlsSettings,
     ) -> Result<Self, LinkError> {
-        // Before connecting: a missing feature is a permanent error wherever the broker is.
-        #[cfg(not(feature = "tls"))]
-        if options.tls.is_some() {
-            return Err(unsupported("TLS without the feature `tls` of statestore-client"));
-        }
-        #[cfg(not(feature = "websocket"))]
-        if options.transport != Transport::Tcp {
-            return Err(unsupported(
-                "WebSocket without the feature `websocket` of statestore-client",
-            ));
-        }
+        check_features(options)?;
         if let Some(path) = unix_path(address) {
             #[cfg(feature = "tls")]
             if tls.is_set(options) {
@@ -94,8 +84,26 @@ impl Stream {
 
     #[cfg(not(feature = "websocket"))]
     async fn upgrade(self, _: &Address, _: &str) -> Result<Self, LinkError> {
-        Err(unsupported("WebSocket without the feature `websocket` of statestore-client"))
+        Err(unsupported(NO_WEBSOCKET))
     }
+}
+
+#[cfg(not(feature = "websocket"))]
+const NO_WEBSOCKET: &str = "WebSocket without the feature `websocket` of statestore-client";
+
+/// Fails if the options need a feature that this build lacks: a permanent error wherever the broker
+/// is.
+pub(crate) fn check_features(options: &Options) -> Result<(), LinkError> {
+    #[cfg(not(feature = "tls"))]
+    if options.tls.is_some() {
+        return Err(unsupported("TLS without the feature `tls` of statestore-client"));
+    }
+    #[cfg(not(feature = "websocket"))]
+    if options.transport != Transport::Tcp {
+        return Err(unsupported(NO_WEBSOCKET));
+    }
+    let _ = options;
+    Ok(())
 }
 
 #[cfg(feature = "tls")]

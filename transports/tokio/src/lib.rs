@@ -102,7 +102,7 @@ pub use link::addresses::{Addresses, InUse};
 pub use link::options::{Options, Tls, Transport};
 pub use link::{
     AsIncoming, Connected, Link, LinkError, LinkErrorKind, LinkEvent, ManagedLink, Proxy,
-    SettingsError, UrlError,
+    SettingNames, SettingsError, TlsProblem, UrlError,
 };
 #[cfg(feature = "tls")]
 pub use link::{PemError, TlsError, tls_config};

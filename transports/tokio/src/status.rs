@@ -39,6 +39,12 @@ impl fmt::Display for Status {
 }
 
 impl Status {
+    /// Returns whether the handle or the store has ended: it does not connect again.
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
+        matches!(self, Self::Failed(_) | Self::Stopped)
+    }
+
     /// Reason for the lack of a connection, as text.
     #[must_use]
     pub fn reason(&self) -> Option<&dyn fmt::Display> {

@@ -1,8 +1,11 @@
 //! TLS; see [`statestore_testkit::links::tls_suite`].
 
-use statestore_client::{Tls, TlsError, tls_config};
+use statestore_client::{Connector, LinkErrorKind, Options, Tls, TlsError, tls_config};
 use statestore_testkit::credentials::Certificates;
 use statestore_testkit::links::tls_suite;
+use statestore_testkit::process::timely;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 use crate::suite::Links;
 
@@ -29,4 +32,33 @@ fn client_certificate_of_version_1_is_explained() {
     let error = tls_config(&tls).map(drop).expect_err("no broker accepts version 1");
     assert!(matches!(error, TlsError::VersionOne { .. }), "{error:?}");
     assert!(error.to_string().contains("create it with extensions"), "{error}");
+}
+
+#[tokio::test]
+async fn wrong_port_is_explained() {
+    let made = Certificates::make("wrong_port_is_explained");
+    let Some(made) = made else { return };
+    for (tls, response, text) in [
+        (
+            None,
+            &b"\x15\x03\x03\x00\x02\x02\x0a"[..],
+            "set the URL of the broker to mqtts://HOST:PORT",
+        ),
+        (Some(Tls::default().ca_file(made.path("ca.pem"))), b"", "to mqtt://HOST:PORT"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let mut options =
+            Options::new("c", "localhost", listener.local_addr().expect("its port").port());
+        options.tls = tls;
+        let peer = async {
+            let (mut stream, _) = listener.accept().await.expect("a client");
+            stream.read_buf(&mut Vec::new()).await.expect("its first packet");
+            stream.write_all(response).await.expect("a response");
+        };
+        let connector = Connector::default();
+        let (error, ()) = timely(async { tokio::join!(connector.connect(&options), peer) }).await;
+        let error = error.expect_err("the wrong port");
+        assert_eq!(error.kind(), LinkErrorKind::Tls, "{error}");
+        assert!(error.is_transient() && error.to_string().ends_with(text), "{error}");
+    }
 }

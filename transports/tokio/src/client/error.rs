@@ -69,7 +69,8 @@ pub enum Error {
     /// The lock of a guarded write is lost. Nothing has changed.
     #[error(transparent)]
     LockLost(LockLost),
-    /// The handle was shut down, or its link failed permanently.
+    /// The handle was shut down, or its link failed permanently, before the request was sent.
+    /// Nothing has changed.
     #[error(transparent)]
     Closed(StoreClosed),
 }
@@ -116,13 +117,13 @@ impl Error {
             | Self::Refused { .. }
             | Self::Undelivered(_)
             | Self::NotSent { .. }
-            | Self::LockLost(_) => false,
+            | Self::LockLost(_)
+            | Self::Closed(_) => false,
             Self::TimedOut
             | Self::Unanswered { .. }
             | Self::ConnectionLost
             | Self::Malformed(_)
-            | Self::NoVersion
-            | Self::Closed(_) => true,
+            | Self::NoVersion => true,
         }
     }
 }

@@ -2,14 +2,16 @@
 //! watchers.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use statestore_proto::client::{Client, Event, Outcome, Request, RequestId, SubmitError};
 use statestore_proto::hlc::Version;
 use statestore_proto::machine::{Input, Machine};
-use statestore_proto::message::{Incarnation, Reply, Response};
+use statestore_proto::message::{Incarnation, Reply, RequestKind, Response};
 use statestore_proto::time::{Instant, Now};
+use statestore_proto::transport::{SubscribeToken, Transmit};
 use tokio::sync::{oneshot, watch};
 use tracing::{Span, debug, warn};
 
@@ -69,6 +71,8 @@ pub(crate) struct ClientTask {
     watchers: Watchers,
     /// Set once a response to any request has arrived on this connection.
     has_response: bool,
+    /// Requests that have timed out, also those of watches, when this was last checked.
+    timed_out: u64,
     /// The request that has been the only one in flight since it was submitted.
     lone: Option<RequestId>,
     latency: Latency,
@@ -95,6 +99,7 @@ impl ClientTask {
             by_call: BTreeMap::new(),
             watchers: Watchers::default(),
             has_response: false,
+            timed_out: 0,
             lone: None,
             latency: Latency::default(),
             replaced,
@@ -160,6 +165,10 @@ impl ClientTask {
         self.watchers.join(watch, key, since).ok_or(SubmitError::Full)
     }
 
+    fn timed_out(&self) -> u64 {
+        RequestKind::ALL.iter().map(|kind| self.client.counters().of(*kind).timed_out).sum()
+    }
+
     fn unwatch(&mut self, now: Now, id: WatcherId) {
         if self.watchers.leave(id) {
             self.client.unwatch(now, id.watch());
@@ -179,6 +188,7 @@ impl Task for ClientTask {
         match input {
             Input::Connected { .. } => {
                 self.has_response = false;
+                self.timed_out = self.timed_out();
                 self.lone = None;
                 self.latency = Latency::default();
             }
@@ -218,6 +228,16 @@ impl Task for ClientTask {
 
     fn take_connection_error(&mut self) -> Option<LinkError> {
         self.connection_error.take()
+    }
+
+    /// A second SUBSCRIBE for a filter changes nothing, and every MQTT library can send it. The
+    /// machine ignores this token.
+    fn take_probe(&mut self) -> Option<Transmit> {
+        let timed_out = self.timed_out();
+        (mem::replace(&mut self.timed_out, timed_out) != timed_out).then(|| Transmit::Subscribe {
+            filter: Arc::clone(self.client.response_topic()),
+            token: SubscribeToken::from_raw(u64::MAX),
+        })
     }
 
     fn handle_link_error(&mut self, error: &LinkError) {
@@ -261,6 +281,22 @@ impl Task for ClientTask {
             watches: self.client.watches(),
             counters: *self.client.counters(),
         };
+    }
+}
+
+/// The requests that were sent may have been applied. The others end as [`Error::Closed`].
+impl Drop for ClientTask {
+    fn drop(&mut self) {
+        for id in self.waiters.keys() {
+            self.client.cancel(*id);
+        }
+        while let Some(event) = self.client.poll_event() {
+            if let Event::Completed { id, outcome: Outcome::Cancelled { sent: true } } = event
+                && let Some(waiter) = self.waiters.remove(&id)
+            {
+                let _ = waiter.answer.send(Err(Error::ConnectionLost));
+            }
+        }
     }
 }
 

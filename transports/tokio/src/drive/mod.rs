@@ -19,7 +19,7 @@ use crate::drive::clock::Clock;
 use crate::drive::task::Task;
 use crate::journal::JournalError;
 use crate::link::address::Address;
-use crate::link::{AsIncoming, Link, LinkError, LinkEvent};
+use crate::link::{AsIncoming, Link, LinkError, LinkErrorKind, LinkEvent};
 use crate::status::Status;
 
 /// Maximum time that a full link or a store without a response may delay the end.
@@ -30,6 +30,9 @@ const COMMANDS_PER_TURN: usize = 64;
 
 /// Events of the link that are handled before commands, deadlines and the journal are served again.
 const EVENTS_PER_TURN: usize = 16;
+
+/// Time for any sign of life of the broker after a request timed out.
+const PROBE_MAX: Duration = Duration::from_secs(5);
 
 /// State of the drive loop.
 pub(crate) struct Driver<T: Task, L: Link> {
@@ -177,6 +180,8 @@ impl<T: Task, L: Link> Driver<T, L> {
         let mut refused: Option<Transmit> = None;
         // Deadline for sending the rest, once a stop is requested.
         let mut stopping: Option<tokio::time::Instant> = None;
+        // Deadline of the probe after a request timed out: any event ends the probe.
+        let mut probe: Option<tokio::time::Instant> = None;
         let deadline = || Some(tokio::time::Instant::now() + SHUTDOWN_MAX);
         loop {
             match stopping {
@@ -194,13 +199,20 @@ impl<T: Task, L: Link> Driver<T, L> {
                 publish_status(status, Status::Online);
             }
             send_ready(task, link, &mut refused);
+            if let Some(packet) = task.take_probe()
+                && probe.is_none()
+            {
+                probe = Some(tokio::time::Instant::now() + PROBE_MAX);
+                // A link that is full waits for the broker anyway.
+                refused = refused.or_else(|| link.try_send(packet).err());
+            }
             if stopping.is_some() && refused.is_none() && task.is_done() {
                 return End::Stopped;
             }
             let timeout = clock.sleep_until(task.machine().poll_timeout());
             let can_accept_command = task.can_accept_command() && stopping.is_none();
             let event = tokio::select! {
-                event = link.next_event(task.can_receive()) => event,
+                event = next_event(link, task.can_receive(), probe) => event,
                 command = commands.recv(), if can_accept_command => {
                     match command {
                         Some(command) => task.handle_command(clock.now(), command),
@@ -222,12 +234,31 @@ impl<T: Task, L: Link> Driver<T, L> {
                 }
                 () = sleep_until(stopping) => return End::Stopped,
             };
+            // A link may report capacity without the broker.
+            probe = probe.filter(|_| matches!(event, Ok(LinkEvent::Writable)));
             let handled = handle_events(task, link, clock, &mut refused, event).await;
             if let Err(error) = handled {
                 return End::Failed(error);
             }
         }
     }
+}
+
+/// The next event of the link. Fails if there is none until the deadline of the probe, unless the
+/// link may not return messages.
+async fn next_event<L: Link>(
+    link: &mut L,
+    messages: bool,
+    probe: Option<tokio::time::Instant>,
+) -> Result<LinkEvent<L::Message>, LinkError> {
+    let event = link.next_event(messages);
+    let Some(until) = probe.filter(|_| messages) else { return event.await };
+    tokio::time::timeout_at(until, event).await.unwrap_or_else(|_| {
+        let seconds = PROBE_MAX.as_secs();
+        let text =
+            format!("the broker sent nothing within {seconds} s after a request had timed out");
+        Err(LinkError::new(LinkErrorKind::TimedOut, text))
+    })
 }
 
 /// Handles an event of the link, and further events that are ready now. These events together cause
@@ -291,9 +322,7 @@ fn send_ready<T: Task, L: Link>(task: &mut T, link: &mut L, refused: &mut Option
 /// Publishes the final status, even if the runtime drops the task.
 impl<T: Task, L: Link> Drop for Driver<T, L> {
     fn drop(&mut self) {
-        // A failure is final.
-        let now = self.status.borrow().clone();
-        if !matches!(now, Status::Failed(_)) {
+        if !self.status.borrow().is_final() {
             publish_status(&self.status, Status::Stopped);
         }
     }

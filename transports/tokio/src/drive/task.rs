@@ -3,7 +3,7 @@
 
 use statestore_proto::machine::{Input, Machine};
 use statestore_proto::time::Now;
-use statestore_proto::transport::ReasonCode;
+use statestore_proto::transport::{ReasonCode, Transmit};
 
 use crate::drive::clock::Clock;
 use crate::journal::JournalError;
@@ -61,6 +61,11 @@ pub(crate) trait Task: Send + 'static {
 
     /// Takes the error that makes this connection useless, if there is one.
     fn take_connection_error(&mut self) -> Option<LinkError>;
+
+    /// Takes a packet that the broker acknowledges, if a request has timed out on this connection.
+    fn take_probe(&mut self) -> Option<Transmit> {
+        None
+    }
 
     /// Handles an error of the link.
     fn handle_link_error(&mut self, _: &LinkError) {}

@@ -207,6 +207,7 @@ impl<C: Connector> ManagedLink<C> {
         let (connection, negotiated) = match opened {
             Ok(opened) => opened,
             Err(error) => {
+                let error = error.explained();
                 let diagnosis = match &self.diagnose {
                     Some(diagnose) if error.is_transient() => diagnose(error, address.clone()),
                     _ => return Err(error),

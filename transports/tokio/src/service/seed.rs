@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use statestore_capture::CapturedStore;
-use statestore_proto::hlc::{Hlc, Version};
-use statestore_proto::store::{Record, SnapshotPosition};
+use statestore_proto::hlc::{Hlc, NodeId, Version};
+use statestore_proto::store::Record;
 use statestore_proto::time::Now;
 
 /// Sets the keys that are absent.
@@ -11,11 +11,8 @@ pub(crate) fn restore_absent(store: &mut CapturedStore, now: Now, seeds: Vec<(By
     if seeds.is_empty() {
         return;
     }
-    // The first record of a snapshot is the greatest version that was issued.
-    let (beginning, _) = store.store().snapshot_part(now, &SnapshotPosition::default(), 0);
-    let Some(Record::Issued { version }) = beginning.first() else { return };
-    let issued = version.hlc();
-    let node = issued.node().clone();
+    let issued = *store.store().last_version().hlc();
+    let node = NodeId::from(*issued.node());
     let (wall, mut counter) = match issued.wall() < now.unix {
         true => (now.unix, 0),
         false => (issued.wall(), issued.counter().saturating_add(1)),

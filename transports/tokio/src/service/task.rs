@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use statestore_capture::CapturedStore;
+use statestore_proto::hlc::VersionRef;
+use statestore_proto::limits::CLOCK_DRIFT_MAX;
 use statestore_proto::machine::{Input, Machine};
 use statestore_proto::message::{KeyPreview, Refusal};
 use statestore_proto::store::{DropReason, Handled, Principal, RequestOutcome};
@@ -174,6 +177,20 @@ fn log_dropped_request(from: Principal<'_>, incoming: &Incoming<'_>, handled: &H
     }
 }
 
+/// Warns of restored versions that are ahead of the wall clock: it was set back, or a client with a
+/// wrong clock had moved them.
+fn warn_if_ahead(last: VersionRef<'_>, now: Now) {
+    let ahead = last.hlc().wall().as_millis().saturating_sub(now.unix.as_millis());
+    let ahead = Duration::from_millis(ahead);
+    if ahead > CLOCK_DRIFT_MAX {
+        warn!(
+            ahead_s = ahead.as_secs(),
+            "the versions of the store are ahead of the wall clock: correct the clock if it is \
+             wrong; until it has caught up, versions do not show the time of a write"
+        );
+    }
+}
+
 /// Logs a client whose timestamp moved the store's clock ahead of the wall clock.
 fn log_clock_advance(from: Principal<'_>, handled: &Handled<'_>) {
     let client = field::debug(KeyPreview(from.client_id().unwrap_or_default().as_bytes()));
@@ -225,6 +242,7 @@ impl Task for StoreTask {
             let capture = self.capture.as_ref();
             let persistence = journal.load(&mut self.store, capture, || clock.now()).await;
             self.persistence = Some(persistence?);
+            warn_if_ahead(self.store.store().last_version(), clock.now());
         }
         seed::restore_absent(&mut self.store, clock.now(), core::mem::take(&mut self.seeds));
         self.are_stats_outdated = true;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use statestore_loopback::Hub;
 use statestore_proto::limits::StoreLimits;
-use statestore_proto::store::Durability;
+use statestore_proto::store::{Durability, Record, encode_records};
+use statestore_testkit::process::Log;
 use statestore_tokio::service::StoreConfig;
 use statestore_tokio::{Error, Refusal, ServiceError, StateStore, Status, StoreService};
 
@@ -49,6 +50,17 @@ impl Started {
         }
         refused
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn restored_versions_ahead_of_the_wall_clock_are_reported() {
+    let log = Log::listen();
+    let version = "99999999999999:0:StateStore".parse().expect("a version");
+    let records = encode_records(&[Record::Issued { version }]);
+    let running = started(all(), |state| state.log.push(records)).await;
+    let warnings = log.with(&["WARN", "versions of the store are ahead", "ahead_s="]);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    drop(running);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,11 +1,19 @@
 //! Requests without a response, and requests that expire while they are queued.
 
+use std::future::IntoFuture as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use statestore_loopback::Hub;
-use statestore_proto::transport::ReasonCode;
+use statestore_loopback::{Hub, HubLink, Message};
+use statestore_proto::client::WatchEvent;
+use statestore_proto::transport::{ReasonCode, Transmit};
 use statestore_tokio::service::{StoreConfig, StoreLimits};
-use statestore_tokio::{Error, Refusal, ServiceError, StoreService};
+use statestore_tokio::{
+    Connected, Error, Link, LinkError, LinkErrorKind, LinkEvent, Refusal, ServiceError, Status,
+    StoreService,
+};
+use tokio::time::Instant;
 
 use crate::late::Late;
 use crate::{client, service};
@@ -131,4 +139,108 @@ async fn undelivered_request_has_the_advice_to_start_a_store() {
     );
     let text = Error::Undelivered(ReasonCode::QUOTA_EXCEEDED).to_string();
     assert!(!text.contains(';'), "other reasons have no advice: {text}");
+}
+
+/// A link whose broker stops to respond when the flag is set.
+struct Freezable(HubLink, Arc<AtomicBool>);
+
+impl Link for Freezable {
+    type Message = Message;
+
+    fn client_id(&self) -> &str {
+        self.0.client_id()
+    }
+
+    async fn connect(&mut self) -> Result<Connected, LinkError> {
+        self.0.connect().await
+    }
+
+    fn try_send(&mut self, transmit: Transmit) -> Result<(), Transmit> {
+        self.0.try_send(transmit)
+    }
+
+    async fn next_event(&mut self, messages: bool) -> Result<LinkEvent<Message>, LinkError> {
+        if self.1.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        self.0.next_event(messages).await
+    }
+
+    async fn disconnect(&mut self) {
+        self.0.disconnect().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_broker_is_reported_within_five_seconds_after_a_request_timed_out() {
+    let broker = Hub::new();
+    let service = service(broker.store_link("statestore")).await;
+    let is_frozen = Arc::<AtomicBool>::default();
+    let store = client(Freezable(broker.link("c"), Arc::clone(&is_frozen))).await;
+    let mut changes = store.watch("k").await.expect("a watch");
+    assert_eq!(changes.next().await, Some(WatchEvent::Live));
+    // A broker without a store still responds.
+    service.shutdown().await;
+    let mute = Late::new(broker.store_link("statestore"), Duration::from_secs(3_600));
+    let _mute = crate::service(mute).await;
+    let mut status = store.status();
+    assert_eq!(store.get("k").await, Err(Error::TimedOut));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(status.current(), Status::Online);
+
+    is_frozen.store(true, Ordering::Relaxed);
+    let since = Instant::now();
+    assert_eq!(store.get("k").await, Err(Error::TimedOut));
+    let Some(Status::Offline { last_error: Some(error) }) = status.changed().await else {
+        panic!("{:?}", status.current())
+    };
+    // A request of the watch may have timed out earlier.
+    assert!(since.elapsed() <= Duration::from_secs(15), "{:?}", since.elapsed());
+    assert_eq!(error.kind(), LinkErrorKind::TimedOut, "{error}");
+    assert!(matches!(changes.next().await, Some(WatchEvent::Gap)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_broker_is_reported_after_the_renewal_of_a_watch_timed_out() {
+    let broker = Hub::new();
+    let _service = service(broker.store_link("statestore")).await;
+    let is_frozen = Arc::<AtomicBool>::default();
+    let store = client(Freezable(broker.link("c"), Arc::clone(&is_frozen))).await;
+    let mut changes = store.watch("k").await.expect("a watch");
+    assert_eq!(changes.next().await, Some(WatchEvent::Live));
+    is_frozen.store(true, Ordering::Relaxed);
+    let since = Instant::now();
+    assert_eq!(changes.next().await, Some(WatchEvent::Gap));
+    // The renewal after at most 30 s, its time limit, and the probe.
+    assert!(since.elapsed() <= Duration::from_secs(45), "{:?}", since.elapsed());
+}
+
+#[test]
+fn request_that_its_handle_did_not_send_is_not_applied() {
+    let runtime = || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().start_paused(true).build().expect("a runtime")
+    };
+    let broker = Hub::new();
+    let first = runtime();
+    let mute = Late::new(broker.store_link("statestore"), Duration::from_secs(3_600));
+    let (_mute, sent) =
+        first.block_on(async { (service(mute).await, client(broker.link("c")).await) });
+    let unsent = first.block_on(async {
+        let frozen = Arc::new(AtomicBool::new(true));
+        let link = Freezable(broker.link("d"), frozen);
+        statestore_tokio::StateStore::builder().spawn(link).expect("a client id")
+    });
+    let mut calls = [sent, unsent].map(|store| Box::pin(store.set("k", "v").into_future()));
+    for call in &mut calls {
+        let soon = tokio::time::timeout;
+        first
+            .block_on(async { soon(Duration::from_secs(1), call).await })
+            .expect_err("no response");
+    }
+    drop(first);
+    let second = runtime();
+    let [sent, unsent] = calls.map(|call| second.block_on(call).expect_err("the handle has ended"));
+    assert!(matches!(sent, Error::ConnectionLost) && sent.may_be_applied(), "{sent:?}");
+    assert!(matches!(unsent, Error::Closed(_)) && !unsent.may_be_applied(), "{unsent:?}");
 }
