@@ -169,9 +169,8 @@ pub(crate) fn limit_connect_timeout(options: Options, timeout: Duration) -> Opti
 pub(crate) fn link(options: Options) -> ClientLink {
     let (is_encrypted, proxy) = (options.tls.is_some(), options.proxy.clone());
     ClientLink::for_client(options).diagnose(move |error, at| {
-        // A notice about variables follows this advice.
-        let names = tls::option_names();
-        Box::pin(tls::diagnose(error, at, is_encrypted, proxy.clone(), names))
+        // A notice about variables follows its advice.
+        Box::pin(tls::diagnose(error, at, is_encrypted, proxy.clone()))
     })
 }
 

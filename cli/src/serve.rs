@@ -55,12 +55,9 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     // An invalid URL is reported when the server starts.
     let proxy = config.broker.proxy.as_ref().and_then(|url| Proxy::from_url(url.expose()).ok());
     let observer = Arc::clone(&supervisor);
-    let server = Server::builder(config).on_event(move |event| report(event, &observer)).diagnose(
-        move |error, at| {
-            let names = tls::option_names();
-            Box::pin(tls::diagnose(error, at, is_encrypted, proxy.clone(), names))
-        },
-    );
+    let server = Server::builder(config)
+        .on_event(move |event| report(event, &observer))
+        .diagnose(move |error, at| Box::pin(tls::diagnose(error, at, is_encrypted, proxy.clone())));
     let mut started = std::pin::pin!(server.start());
     let server = loop {
         tokio::select! {

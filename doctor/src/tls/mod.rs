@@ -6,15 +6,7 @@ mod probe;
 use statestore_client::{Address, LinkError, LinkErrorKind, Proxy, SettingNames, TlsProblem};
 
 /// The names of the options of `statestore`.
-///
-/// ```
-/// use statestore_client::TlsProblem;
-/// use statestore_doctor::tls::option_names;
-///
-/// assert_eq!(TlsProblem::TlsPort.remedy(&option_names()), "set --broker to mqtts://HOST:PORT");
-/// ```
-#[must_use]
-pub fn option_names() -> SettingNames {
+pub(crate) fn option_names() -> SettingNames {
     SettingNames {
         broker: "--broker".to_owned(),
         tls_ca: "--tls-ca".to_owned(),
@@ -23,8 +15,8 @@ pub fn option_names() -> SettingNames {
     }
 }
 
-/// Diagnoses a failed first attempt. An error of TLS becomes permanent, with advice that contains
-/// these names of settings.
+/// Diagnoses a failed first attempt. An error of TLS becomes permanent, with advice that names
+/// the options of `statestore`.
 ///
 /// If it is unclear whether the port speaks TLS, the port is probed, through the proxy if there is
 /// one.
@@ -33,12 +25,11 @@ pub async fn diagnose(
     at: Address,
     is_encrypted: bool,
     proxy: Option<Proxy>,
-    names: SettingNames,
 ) -> LinkError {
     match find(&error, &at, is_encrypted, proxy.as_ref()).await {
         Some(problem) => {
             let error = error.with_diagnosis(LinkErrorKind::Tls, &problem);
-            error.with_advice(problem.remedy(&names)).permanent().address_specific(None)
+            error.with_advice(problem.remedy(&option_names())).permanent().address_specific(None)
         }
         None => error,
     }
