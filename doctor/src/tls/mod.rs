@@ -9,6 +9,7 @@ use std::io;
 use std::time::{Duration, UNIX_EPOCH};
 
 use statestore_client::{Address, LinkError, LinkErrorKind, Proxy};
+use statestore_tokio::diagnostics::SUPPORTED_KEYS;
 use tokio_rustls::rustls::pki_types::UnixTime;
 use tokio_rustls::rustls::{self, AlertDescription as Alert, CertificateError, OtherError};
 
@@ -144,7 +145,11 @@ impl fmt::Display for TlsProblem {
                 write!(f, "the broker rejected the certificate of this client: {why}")
             }
             Self::Incompatible(why) => {
-                write!(f, "the broker and this client do not share a TLS version or cipher: {why}")
+                write!(
+                    f,
+                    "the broker and this client do not share a TLS version, a cipher or a kind of \
+                     certificate: {why}; for certificates, {SUPPORTED_KEYS}"
+                )
             }
         }
     }
@@ -224,9 +229,10 @@ fn of_rustls(error: &rustls::Error) -> Option<TlsProblem> {
             | Alert::AccessDenied
             | Alert::DecryptError),
         ) => TlsProblem::ClientCertificateRejected(format!("{alert:?}")),
-        Tls::AlertReceived(alert @ (Alert::ProtocolVersion | Alert::InsufficientSecurity)) => {
-            TlsProblem::Incompatible(format!("{alert:?}"))
-        }
+        Tls::AlertReceived(
+            alert
+            @ (Alert::ProtocolVersion | Alert::InsufficientSecurity | Alert::HandshakeFailure),
+        ) => TlsProblem::Incompatible(format!("{alert:?}")),
         Tls::PeerIncompatible(why) => TlsProblem::Incompatible(format!("{why:?}")),
         _ => return None,
     })
@@ -274,6 +280,12 @@ fn of_certificate(error: &CertificateError) -> TlsProblem {
         }
         CertificateError::NotValidForName => {
             TlsProblem::NameMismatch("is for other names than the host".to_owned())
+        }
+        CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            TlsProblem::InvalidCertificate(format!(
+                "it or its CA has a key that is not supported; {SUPPORTED_KEYS}"
+            ))
         }
         other => TlsProblem::InvalidCertificate(other.to_string()),
     }
