@@ -248,7 +248,10 @@ fn split_first(bytes: &[u8]) -> Option<(Unit, &[u8])> {
     };
     let (head, tail) = bytes.split_at_checked(len).unwrap_or_default();
     let char = core::str::from_utf8(head).ok().and_then(|text| text.chars().next());
-    Some(char.map_or((NOT_UTF8 + Unit::from(*first), rest), |char| (Unit::from(char), tail)))
+    Some(match char {
+        Some(char) => (Unit::from(char), tail),
+        None => (NOT_UTF8 + Unit::from(*first), rest),
+    })
 }
 
 /// Returns whether a class contains a character.

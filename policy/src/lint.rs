@@ -268,7 +268,8 @@ const RESOURCES_MAX: usize = 1_000;
 /// Maximum number of pairs of keys that are compared for one warning.
 const COMPARED_MAX: usize = 10_000;
 
-/// Patterns that match every key.
+/// Patterns that match every key. Whether they do with bytes that are not UTF-8 in deployed brokers is
+/// unknown, so no key of the type `Binary` is redundant.
 const ALL_KEYS: &[&str] = &["*", "**"];
 
 /// Filters that match every topic that does not begin with `$`.
@@ -297,17 +298,18 @@ impl Keys {
             return false;
         }
         match (self, others) {
-            (Self::Patterns(own), _) if has_one_of(own, ALL_KEYS) => true,
             (Self::Patterns(own), Self::Patterns(others)) => {
-                others.iter().all(|other| own.iter().any(|own| covers(own, other)))
+                has_one_of(own, ALL_KEYS)
+                    || others.iter().all(|other| own.iter().any(|own| covers(own, other)))
             }
             (Self::Patterns(own), Self::Texts(others)) => {
                 let is_text = |one: &Template| {
                     !one.as_text().is_none_or(|text| text.contains(['*', '?', '[']))
                 };
-                others
-                    .iter()
-                    .all(|other| is_text(other) && own.iter().any(|own| covers(own, other)))
+                others.iter().all(|other| {
+                    has_one_of(own, ALL_KEYS)
+                        || is_text(other) && own.iter().any(|own| covers(own, other))
+                })
             }
             (Self::Texts(own), Self::Texts(others)) => has_all(own, others),
             (Self::Bytes(own), Self::Bytes(others)) => has_all(own, others),
