@@ -3,6 +3,7 @@
 //! Each test runs in every mode of `serve`. The list is in [`deployment`].
 
 mod azure;
+mod binary_keys;
 mod bridging;
 mod broker_list;
 mod captures;
@@ -32,6 +33,7 @@ mod malformed_payloads;
 mod malformed_requests;
 mod metrics;
 mod mirroring;
+mod mistakes;
 mod options;
 mod outages;
 mod pipes;
