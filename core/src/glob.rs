@@ -105,7 +105,6 @@ impl<'a> Pattern<'a> {
     /// Common prefix of all matching keys: the pattern up to its first special character.
     #[must_use]
     pub fn literal_prefix(&self) -> &'a [u8] {
-        let is_special = |byte: &u8| matches!(byte, b'*' | b'?' | b'[');
         self.bytes.split(is_special).next().unwrap_or_default()
     }
 
@@ -160,36 +159,46 @@ impl<'a> Pattern<'a> {
         work: &mut usize,
     ) -> ControlFlow<bool, Progress> {
         let (mut at, mut left) = (from.pattern, key.get(from.key..).unwrap_or_default());
-        let mut retry = (at > 0).then_some(Retry { pattern: at, key: left });
+        let mut retry = (at > 0).then(|| Retry::new(self.bytes, at, left));
         loop {
-            // The pattern was checked, so `token` returns no error.
-            match token(self.bytes, at).ok().flatten() {
-                Some((Token::Star | Token::Levels, end)) if end == self.bytes.len() => {
-                    return ControlFlow::Break(true);
-                }
-                Some((Token::Star | Token::Levels, end)) => {
-                    *work = work.saturating_sub(end - at);
-                    retry = Some(Retry { pattern: end, key: left });
-                    at = end;
-                    continue;
-                }
-                Some((token, end)) => {
-                    *work = work.saturating_sub(end - at);
-                    // A retry has fewer characters, so it cannot match either.
-                    let Some((unit, rest)) = split_first(left) else {
-                        return ControlFlow::Break(false);
-                    };
-                    if token.fits(unit) {
-                        (at, left) = (end, rest);
+            match (self.bytes.get(at), left.split_first()) {
+                // The usual case, in which the bytes of other characters differ too.
+                (Some(own), Some((byte, rest))) if own.is_ascii() && !is_special(own) => {
+                    *work = work.saturating_sub(1);
+                    if own == byte {
+                        (at, left) = (at + 1, rest);
                         continue;
                     }
                 }
-                None if left.is_empty() => return ControlFlow::Break(true),
-                None => {}
+                // The pattern was checked, so `token` returns no error.
+                _ => match token(self.bytes, at).ok().flatten() {
+                    Some((Token::Star | Token::Levels, end)) if end == self.bytes.len() => {
+                        return ControlFlow::Break(true);
+                    }
+                    Some((Token::Star | Token::Levels, end)) => {
+                        *work = work.saturating_sub(end - at);
+                        retry = Some(Retry::new(self.bytes, end, left));
+                        at = end;
+                        continue;
+                    }
+                    Some((token, end)) => {
+                        *work = work.saturating_sub(end - at);
+                        // A retry has fewer characters, so it cannot match either.
+                        let Some((unit, rest)) = split_first(left) else {
+                            return ControlFlow::Break(false);
+                        };
+                        if token.fits(unit) {
+                            (at, left) = (end, rest);
+                            continue;
+                        }
+                    }
+                    None if left.is_empty() => return ControlFlow::Break(true),
+                    None => {}
+                },
             }
             // Only the last star needs a retry: other choices for earlier stars match no more keys.
             let Some(retry) = &mut retry else { return ControlFlow::Break(false) };
-            let Some(skipped) = retry.advance(self.bytes) else { return ControlFlow::Break(false) };
+            let Some(skipped) = retry.advance() else { return ControlFlow::Break(false) };
             *work = work.saturating_sub(skipped);
             (at, left) = (retry.pattern, retry.key);
             if *work == 0 {
@@ -206,15 +215,22 @@ impl<'a> Pattern<'a> {
 struct Retry<'k> {
     /// Offset in the pattern: after the last star.
     pattern: usize,
+    /// Set if that star is `**/`.
+    skips_levels: bool,
     /// The rest of the key that this part of the pattern was last tried on.
     key: &'k [u8],
 }
 
-impl Retry<'_> {
+impl<'k> Retry<'k> {
+    fn new(pattern: &[u8], at: usize, key: &'k [u8]) -> Self {
+        let before = pattern.get(..at).unwrap_or_default();
+        Self { pattern: at, skips_levels: before.ends_with(b"**/"), key }
+    }
+
     /// Skips a character of the key, or a level if the star is `**/`. Returns the number of bytes
     /// skipped, or `None` at the end of the key.
-    fn advance(&mut self, pattern: &[u8]) -> Option<usize> {
-        let rest = if ends_levels(pattern, self.pattern) {
+    fn advance(&mut self) -> Option<usize> {
+        let rest = if self.skips_levels {
             let slash = self.key.iter().position(|byte| *byte == b'/')?;
             self.key.get(slash + 1..)?
         } else {
@@ -237,11 +253,18 @@ impl Token<'_> {
     }
 }
 
+/// Returns whether a character has a meaning in patterns.
+fn is_special(byte: &u8) -> bool {
+    matches!(byte, b'*' | b'?' | b'[')
+}
+
 /// Splits off the first character, or the first byte if that does not begin a character.
 fn split_first(bytes: &[u8]) -> Option<(Unit, &[u8])> {
     let (first, rest) = bytes.split_first()?;
+    if first.is_ascii() {
+        return Some((Unit::from(*first), rest));
+    }
     let len = match first {
-        ..0x80 => return Some((Unit::from(*first), rest)),
         ..0xe0 => 2,
         ..0xf0 => 3,
         _ => 4,
@@ -268,11 +291,6 @@ fn has_member(mut members: &[u8], unit: Unit) -> bool {
         }
     }
     false
-}
-
-/// Returns whether a `**/` ends at this offset.
-fn ends_levels(pattern: &[u8], at: usize) -> bool {
-    pattern.get(..at).is_some_and(|before| before.ends_with(b"**/"))
 }
 
 /// The token at this offset and the offset of its end; `None` at the end of the pattern.
