@@ -59,7 +59,7 @@ pub(crate) enum Verb {
     Serve(Box<Serve>),
     /// Run a store for development, with certificates and tokens as in a cluster
     Dev(Box<Dev>),
-    /// Add a user to a password file for `serve`, or change a password
+    /// Add, change, delete or list users in a password file for `serve`
     ///
     /// Prompts for the password, or reads it from standard input.
     Passwd(Passwd),
@@ -83,7 +83,7 @@ pub(crate) enum Verb {
     /// List the keys that match a pattern
     #[command(visible_alias = "ls")]
     Keys(Keys),
-    /// Watch a key and print every change
+    /// Watch a key, or the keys that match a pattern, and print every change
     Watch(Watch),
     /// Write keys and values of a store as lines of JSON
     Export(Export),
@@ -95,7 +95,7 @@ pub(crate) enum Verb {
     Elect(Elect),
     /// Check the connection to a store step by step, with advice
     Doctor(Doctor),
-    /// Print whether requests reach a store, and with --etcd which store leads
+    /// Print whether a store responds, and with --etcd which store leads
     Status(Status),
     /// Show keys, values and metrics of a store in a terminal interface
     Top(Top),
@@ -146,7 +146,14 @@ pub(crate) struct Passwd {
     /// Password file; created if absent
     pub(crate) file: PathBuf,
     /// User name
-    pub(crate) user: String,
+    #[arg(required_unless_present = "list", conflicts_with = "list")]
+    pub(crate) user: Option<String>,
+    /// Delete the user
+    #[arg(long, conflicts_with = "list")]
+    pub(crate) delete: bool,
+    /// Print the names of all users
+    #[arg(long)]
+    pub(crate) list: bool,
 }
 
 /// Parses the command line of this process. Exits with advice if it is invalid.
@@ -158,6 +165,9 @@ pub(crate) fn parse() -> Args {
         let error = variables::with_full_usage(error, &command, &line);
         variables::name_variable(error, &command, &line).exit();
     });
+    if let Some(error) = variables::misspelt(&command, &line) {
+        error.exit();
+    }
     Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
@@ -213,8 +223,8 @@ mod tests {
     #[test]
     fn familiar_names_are_aliases() {
         let parse = |line: &str| Args::try_parse_from(line.split(' ')).map(|args| args.verb);
-        let Ok(Verb::Set(set)) = parse("statestore put k v --ttl 3s") else { panic!("put") };
-        assert_eq!(set.px, Some(Duration::from_secs(3)));
+        let Ok(Verb::Set(set)) = parse("statestore put k v --px 3s") else { panic!("put") };
+        assert_eq!(set.ttl, Some(Duration::from_secs(3)));
         assert!(matches!(parse("statestore ls *"), Ok(Verb::Keys(_))));
         assert!(matches!(parse("statestore rm k"), Ok(Verb::Del(_))));
     }

@@ -13,7 +13,7 @@ use crate::args::{Bench, Output};
 use crate::connection::{self, unique_id};
 use crate::failure::Failure;
 use crate::output::{notice, raw};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 
 /// Number of keys.
 const KEYS: u64 = 100;
@@ -33,11 +33,11 @@ pub(crate) async fn run(args: Bench) -> Result<ExitCode, Failure> {
     };
     let store = connection::store(&args.common)?;
     let prefix = unique_id("bench");
-    let (signal, result) = tokio::select! {
+    let (mut stopped_by, result) = tokio::select! {
         result = measure(&args, &store, &prefix, &mut measured) => (None, result),
         signal = signals.received() => (Some(signal), Ok(())),
     };
-    if signal.is_some() && measured.is_begun {
+    if stopped_by.is_some() && measured.is_begun {
         notice("stopping: removing the keys of this run; a second signal keeps them");
     }
     // The keys are removed in every case, unless the store does not respond: then each of the
@@ -45,14 +45,20 @@ pub(crate) async fn run(args: Bench) -> Result<ExitCode, Failure> {
     let is_unresponsive = result.as_ref().is_err_and(Error::may_be_applied);
     let is_clean = !is_unresponsive
         && store.status().current() == Status::Online
-        && matches!(signals.unless_received(remove_keys(&store, &prefix)).await, Some(Ok(())));
+        && match signals.or_received(remove_keys(&store, &prefix)).await {
+            Ok(removed) => removed.is_ok(),
+            Err(signal) => {
+                stopped_by = Some(signal);
+                false
+            }
+        };
     if measured.is_begun && !is_clean {
         notice(format_args!("some keys of this run may be left; they begin with {prefix}-"));
     }
     result.map_err(Failure::request)?;
     store.shutdown().await;
-    if let Some(signal) = signal {
-        return Ok(signal.code());
+    if let Some(signal) = stopped_by {
+        return Ok(signals::exit_code(signal));
     }
     raw(table(&measured.latencies, measured.elapsed, args.common.format.output).as_bytes())?;
     Ok(ExitCode::SUCCESS)

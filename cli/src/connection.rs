@@ -237,13 +237,16 @@ fn address(number: usize, url: &str, endpoint: Endpoint) -> Result<Address<'_>, 
             )),
             // Without a host, a password is where the port should be, so the URL is not quoted.
             false => Failure::bad_input(format_args!(
-                "{name}: URL {number} is invalid; write it as mqtt://HOST:PORT or mqtts://HOST:PORT"
+                "{name}: URL {number} is invalid; write it as mqtt://HOST:PORT, mqtts://HOST:PORT or \
+                 HOST:PORT"
             )),
         }
     };
     let (tls, rest) = match url.split_once("://") {
         Some(("mqtt", rest)) => (false, rest),
         Some(("mqtts", rest)) => (true, rest),
+        // A single word may be a password, so it is not taken for a host.
+        None if url.contains(':') => (false, url),
         _ => return Err(bad()),
     };
     let rest = rest.strip_suffix('/').unwrap_or(rest);
@@ -269,6 +272,7 @@ mod tests {
             ("mqtts://broker.example/", "broker.example", 8883, true),
             ("mqtt://[::1]:1884", "[::1]", 1884, false),
             ("mqtt://[::1]", "[::1]", 1883, false),
+            ("broker.example:1884", "broker.example", 1884, false),
         ] {
             assert_eq!(
                 address(1, url, Endpoint::Broker).unwrap(),
@@ -277,8 +281,10 @@ mod tests {
             );
         }
         for url in [
-            "127.0.0.1:1883",
             "http://h",
+            "h",
+            "h:x",
+            "u:secret@h",
             "mqtt://",
             "mqtt://h:0",
             "mqtt://h:x",

@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::policy::counted;
 use crate::progress::{Progress, bytes};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 
 pub(crate) async fn run(verb: Data) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?.with_hangup()?;
@@ -38,7 +38,7 @@ pub(crate) async fn run(verb: Data) -> Result<ExitCode, Failure> {
         ended = work => ended,
         signal = signals.received() => {
             output::notice(format_args!("stopped: {state}"));
-            Ok(signal.code())
+            Ok(signals::exit_code(signal))
         }
     }
 }

@@ -18,15 +18,16 @@ pub(crate) enum Exit {
     Storage,
     /// `lock`: the lock was lost while the command ran, with the code of `timeout`.
     LockLost,
-    Hangup,
+    /// `lock` and `dev`, as a shell.
+    CommandNotExecutable,
+    CommandNotFound,
     Interrupt,
-    Quit,
     Terminate,
 }
 
 impl Exit {
     /// Codes that operators see, in order, with their meanings.
-    pub(crate) const LIST: [(Self, &str); 9] = [
+    pub(crate) const LIST: [(Self, &str); 11] = [
         (Self::Success, "success"),
         (Self::Negative, "absent, not applied, not free in time, or a check failed"),
         (Self::Refused, "bad input, or refused by the store or broker"),
@@ -34,6 +35,8 @@ impl Exit {
         (Self::Output, "the operation succeeded, but its output could not be written"),
         (Self::Storage, "a disk is full or failing"),
         (Self::LockLost, "lock: the lock was lost and its command was ended"),
+        (Self::CommandNotExecutable, "lock, dev: the command cannot be executed"),
+        (Self::CommandNotFound, "lock, dev: the command does not exist"),
         (Self::Interrupt, "interrupted by SIGINT (serve, watch, elect: 0)"),
         (Self::Terminate, "ended by SIGTERM (serve, watch, elect: 0)"),
     ];
@@ -47,9 +50,9 @@ impl Exit {
             Self::Output => 4,
             Self::Storage => 5,
             Self::LockLost => 124,
-            Self::Hangup => 129,
+            Self::CommandNotExecutable => 126,
+            Self::CommandNotFound => 127,
             Self::Interrupt => 130,
-            Self::Quit => 131,
             Self::Terminate => 143,
         }
     }

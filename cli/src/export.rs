@@ -8,7 +8,7 @@ use crate::data::dump::Output;
 use crate::data::{keys, requests};
 use crate::failure::Failure;
 use crate::output::notice;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 
 pub(crate) async fn run(args: Export) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?.with_hangup()?;
@@ -27,7 +27,7 @@ pub(crate) async fn run(args: Export) -> Result<ExitCode, Failure> {
         ended = export => ended,
         signal = signals.received() => {
             notice("stopped: the export is incomplete; run it again");
-            Ok(signal.code())
+            Ok(signals::exit_code(signal))
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::keys::REQUESTS_MAX;
 use crate::output::{self, notice};
 use crate::progress::Progress;
 use crate::refusals::restored_key_failure;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 
 /// Number of refused keys that are printed. The others are only counted, since a full store refuses
 /// all of them.
@@ -28,8 +28,10 @@ pub(crate) async fn run(args: Import) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?.with_hangup()?;
     // The store issues new versions, so those of the file are not checked.
     let opened = restore::open(args.file.clone(), None);
-    let Some(file) = signals.unless_received(opened).await else { return Ok(ExitCode::SUCCESS) };
-    let file = file?;
+    let file = match signals.or_received(opened).await {
+        Ok(file) => file?,
+        Err(signal) => return Ok(signals::exit_code(signal)),
+    };
     let progress = Progress::keys("importing", file.header().keys.unwrap_or(0));
     let mut running = Running {
         store: connection::store(&args.common)?,
@@ -46,7 +48,7 @@ pub(crate) async fn run(args: Import) -> Result<ExitCode, Failure> {
         ended = running.import(file) => ended.err(),
         signal = signals.received() => {
             notice(format_args!("stopped; {}", running.remedy()));
-            return Ok(signal.code());
+            return Ok(signals::exit_code(signal));
         }
     };
     if let Some(failure) = stopped {

@@ -15,6 +15,9 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::exit::Exit;
+use crate::output::notice;
+
 /// Interval of checks whether the processes of a command have ended.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -142,6 +145,18 @@ impl Job {
             let _ = kill_current_process_group(Signal::TSTP);
         }
     }
+}
+
+/// Reports that a command could not be started, and returns its exit code as of a shell.
+pub(crate) fn not_started(program: &str, error: &io::Error) -> ExitCode {
+    notice(format_args!(
+        "{program}: {error}; check its name, and that it is executable and in PATH"
+    ));
+    match error.kind() {
+        io::ErrorKind::NotFound => Exit::CommandNotFound,
+        _ => Exit::CommandNotExecutable,
+    }
+    .into()
 }
 
 /// The exit code of a command, or 128 plus the number of the signal that ended it, as in a shell.

@@ -1,6 +1,5 @@
 //! SCAN: lists the keys that match a pattern, and their values.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::future::{IntoFuture, poll_fn};
 use std::mem;
@@ -100,8 +99,7 @@ fn text(output: Output, key: &Bytes, found: Option<&VersionedValue>) -> String {
     let value = found.map(|found| &found.value[..]);
     match (output, value) {
         (Output::Json, _) => {
-            let key: Cow<'_, str> = String::from_utf8_lossy(key);
-            json_text("found", &key, value, found.and_then(|found| found.version.as_ref()))
+            json_text("found", key, value, found.and_then(|found| found.version.as_ref()))
         }
         (Output::Text, None) => format!("{}\n", one_line(key)),
         (Output::Text, Some(value)) => format!("{}\t{}\n", one_line(key), one_line(value)),

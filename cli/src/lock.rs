@@ -13,9 +13,9 @@ use crate::connection;
 use crate::escape::one_line;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::job::{Job, exit_code};
+use crate::job::{Job, exit_code, not_started};
 use crate::output::notice;
-use crate::signals::{Received, Signals};
+use crate::signals::{self, Signals};
 
 /// Part of the lease that is the margin. The holder considers its lease over that much earlier than
 /// the store does, and the command must end within the margin.
@@ -32,7 +32,7 @@ const RELEASE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
     // The command has its own process group, so signals must be forwarded to it.
-    let mut signals = Signals::new()?.with_hangup()?.with_quit()?;
+    let mut signals = Signals::for_job()?;
     let store = connection::store(&args.common)?;
     let margin = args.lease / MARGIN;
     let mut lock = store.lock(args.name.clone()).lease(args.lease).margin(margin);
@@ -40,25 +40,25 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
         lock = lock.acquire_timeout(wait);
     }
     // Without a store, this request fails after --timeout. `acquire` would wait without limit.
-    let Some(holder) = signals.unless_received(lock.holder()).await else {
-        return Ok(Exit::Negative.into());
+    let holder = match signals.or_received(lock.holder()).await {
+        Ok(holder) => holder.map_err(Failure::request)?,
+        Err(signal) => return Ok(signals::exit_code(signal)),
     };
-    let holder = holder.map_err(Failure::request)?;
     if let Some(holder) = holder {
         notice(format_args!("waiting for {}", one_line(holder.name())));
     }
-    let Some(guard) = signals.unless_received(lock.acquire()).await else {
-        store.shutdown().await;
-        return Ok(Exit::Negative.into());
-    };
-    let guard = match guard {
-        Ok(guard) => guard,
-        Err(LockError::NotAcquired(NotAcquired::Deadline)) => {
+    let guard = match signals.or_received(lock.acquire()).await {
+        Ok(Ok(guard)) => guard,
+        Err(signal) => {
+            store.shutdown().await;
+            return Ok(signals::exit_code(signal));
+        }
+        Ok(Err(LockError::NotAcquired(NotAcquired::Deadline))) => {
             notice(format_args!("{} was not released in time; use a longer --wait", args.name));
             store.shutdown().await;
             return Ok(Exit::Negative.into());
         }
-        Err(error) => return Err(not_acquired(error)),
+        Ok(Err(error)) => return Err(not_acquired(error)),
     };
     let mut typed = None;
     let grace = margin.max(GRACE_MIN);
@@ -123,8 +123,10 @@ async fn guarded(
     let token = guard.token().map(|token| token.to_string()).unwrap_or_default();
     let mut command = Command::new(program);
     command.args(arguments).env("STATESTORE_FENCING_TOKEN", token);
-    let mut job = Job::start(&mut command)
-        .map_err(|error| Failure::bad_input(format_args!("{program}: {error}")))?;
+    let mut job = match Job::start(&mut command) {
+        Ok(job) => job,
+        Err(error) => return Ok(not_started(program, &error)),
+    };
     loop {
         tokio::select! {
             status = job.ended() => {
@@ -140,12 +142,7 @@ async fn guarded(
                 job.end(grace).await.map_err(Failure::system)?;
                 return Ok(Exit::LockLost.into());
             }
-            signal = signals.received() => match signal {
-                Received::Terminate => job.signal(Signal::TERM),
-                Received::Interrupt => job.signal(Signal::INT),
-                Received::Hangup => job.signal(Signal::HUP),
-                Received::Quit => job.signal(Signal::QUIT),
-            },
+            signal = signals.received() => job.signal(signal),
         }
     }
 }

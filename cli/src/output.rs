@@ -3,7 +3,8 @@
 use std::fmt::Display;
 use std::io::{IsTerminal as _, Write};
 
-use base64::Engine;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value, json};
 use statestore_proto::hlc::Version;
 
@@ -11,18 +12,18 @@ use crate::escape::{on_one_line, printable};
 use crate::failure::Failure;
 use crate::log;
 
-/// A value as JSON: text if it is UTF-8, Base64 otherwise.
-pub(crate) fn json_value(value: &[u8]) -> (&'static str, Value) {
-    match std::str::from_utf8(value) {
-        Ok(text) => ("value", json!(text)),
-        Err(_) => ("value_base64", json!(base64::engine::general_purpose::STANDARD.encode(value))),
+/// A member of a JSON object: text if it is UTF-8, Base64 otherwise.
+fn json_member(name: &str, bytes: &[u8]) -> (String, Value) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (name.to_owned(), json!(text)),
+        Err(_) => (format!("{name}_base64"), json!(BASE64_STANDARD.encode(bytes))),
     }
 }
 
 /// Prints a [`json_text`].
 pub(crate) fn json_line(
     result: &str,
-    key: &str,
+    key: impl AsRef<[u8]>,
     value: Option<&[u8]>,
     version: Option<&Version>,
 ) -> Result<(), Failure> {
@@ -32,17 +33,14 @@ pub(crate) fn json_line(
 /// One JSON object on a line: result and key, with value and version if present.
 pub(crate) fn json_text(
     result: &str,
-    key: &str,
+    key: impl AsRef<[u8]>,
     value: Option<&[u8]>,
     version: Option<&Version>,
 ) -> String {
     let mut object = Map::new();
     object.insert("result".to_owned(), json!(result));
-    object.insert("key".to_owned(), json!(key));
-    if let Some(value) = value {
-        let (name, value) = json_value(value);
-        object.insert(name.to_owned(), value);
-    }
+    object.extend([json_member("key", key.as_ref())]);
+    object.extend(value.map(|value| json_member("value", value)));
     if let Some(version) = version {
         object.insert("version".to_owned(), json!(version.to_string()));
     }
@@ -93,7 +91,7 @@ mod tests {
 
     #[test]
     fn text_stays_text_and_the_rest_is_base64() {
-        assert_eq!(json_value("grün".as_bytes()), ("value", json!("grün")));
-        assert_eq!(json_value(&[0xff, 0x00]), ("value_base64", json!("/wA=")));
+        assert_eq!(json_member("key", "grün".as_bytes()), ("key".to_owned(), json!("grün")));
+        assert_eq!(json_member("key", &[0xff, 0]), ("key_base64".to_owned(), json!("/wA=")));
     }
 }

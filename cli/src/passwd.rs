@@ -1,4 +1,4 @@
-//! `passwd`: adds a user to a password file, or changes a password.
+//! `passwd`: adds, changes, deletes or lists the users of a password file.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -10,7 +10,10 @@ use rustix::fs::{FlockOperation, flock};
 use statestore_server::Users;
 
 use crate::args::Passwd;
+use crate::escape::printable;
+use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::output;
 use crate::secret::new_password;
 
 fn users(path: &Path) -> Result<Users, Failure> {
@@ -21,13 +24,19 @@ fn users(path: &Path) -> Result<Users, Failure> {
     file.parse().map_err(|error| failure(&error))
 }
 
-/// Adds a user to a password file, or changes a password.
+/// Adds, changes, deletes or lists users.
 pub(crate) fn run(args: &Passwd) -> Result<ExitCode, Failure> {
     let path = &args.file;
     let failure = |error: &dyn std::fmt::Display| {
         Failure::bad_input(format_args!("{}: {error}", path.display()))
     };
-    let password = new_password(&args.user)?;
+    let Some(user) = args.user.as_deref() else {
+        let names = users(path)?;
+        let lines: String = names.names().map(|name| format!("{name}\n")).collect();
+        output::raw(printable(&lines).as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let password = (!args.delete).then(|| new_password(user)).transpose()?;
     // Of two concurrent changes, the second reads what the first has written.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder =
@@ -40,7 +49,14 @@ pub(crate) fn run(args: &Passwd) -> Result<ExitCode, Failure> {
         Err(error) => return Err(failure(&error)),
     };
     let mut users = if old.is_some() { users(path)? } else { Users::default() };
-    users.set(&args.user, &password).map_err(Failure::bad_input)?;
+    match password {
+        Some(password) => users.set(user, &password).map_err(Failure::bad_input)?,
+        None if users.remove(user) => {}
+        None => {
+            output::terminal_note("absent");
+            return Ok(Exit::Negative.into());
+        }
+    }
     replace(path, &users.to_string(), old.as_ref()).map_err(|error| failure(&error))?;
     Ok(ExitCode::SUCCESS)
 }

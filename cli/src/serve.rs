@@ -4,14 +4,14 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use statestore_client::Proxy;
 use statestore_server::{Event, Reloaded, Server, ServerError, Summary};
 
 use crate::args::{Origins, Serve};
 use crate::failure::Failure;
 use crate::output::{self, notice};
-use crate::signals::{Received, Signals};
+use crate::signals::Signals;
 use crate::sources::Endpoint;
 use crate::supervisor::Supervisor;
 use statestore_doctor::tls;
@@ -78,7 +78,7 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
             }
             signal = signals.received() => {
                 // A slow disk must not delay a stop.
-                let is_reloaded = signal == Received::Hangup
+                let is_reloaded = signal == Signal::HUP
                     && signals.unless_stopped(reload(&server, &supervisor)).await.is_some();
                 if !is_reloaded {
                     return match server.stop().await {
@@ -119,7 +119,10 @@ fn report(event: &Event, supervisor: &Supervisor) {
             supervisor.loading(*records);
             notice(line);
         }
-        Event::Stopping => supervisor.stopping(),
+        Event::Stopping => {
+            supervisor.stopping();
+            notice(line);
+        }
         Event::Reloaded(reloaded) => report_reload(reloaded),
         _ => notice(line),
     }

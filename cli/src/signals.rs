@@ -1,49 +1,73 @@
 //! The signals that ask this process to stop.
 
+use std::future::poll_fn;
 use std::process::ExitCode;
+use std::task::Poll;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind, signal};
 
-use crate::exit::Exit;
 use crate::failure::Failure;
+
+/// Signals that would end this process and leave its command behind.
+const FORWARDED: [Signal; 8] = [
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::XCPU,
+    Signal::XFSZ,
+];
 
 /// SIGTERM and SIGINT, and other signals on request. Once created, this disables their default
 /// action. So it is created once, before there is anything to stop.
 pub(crate) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Option<Signal>,
+    all: Vec<(Signal, unix::Signal)>,
     /// A postponed SIGHUP.
     is_hangup_pending: bool,
-    quit: Option<Signal>,
 }
 
 impl Signals {
     pub(crate) fn new() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(Failure::system);
-        let (terminate, interrupt) =
-            (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        Ok(Self { terminate, interrupt, hangup: None, is_hangup_pending: false, quit: None })
+        let none = Self { all: Vec::new(), is_hangup_pending: false };
+        none.with(&[Signal::TERM, Signal::INT])
     }
 
     /// Adds SIGHUP, for operations that must not end abruptly with their terminal.
-    pub(crate) fn with_hangup(mut self) -> Result<Self, Failure> {
-        self.hangup = Some(signal(SignalKind::hangup()).map_err(Failure::system)?);
+    pub(crate) fn with_hangup(self) -> Result<Self, Failure> {
+        self.with(&[Signal::HUP])
+    }
+
+    /// Adds SIGHUP and the others that a command with its own process group must receive from this
+    /// process.
+    pub(crate) fn for_job() -> Result<Self, Failure> {
+        Self::new()?.with_hangup()?.with(&FORWARDED)
+    }
+
+    fn with(mut self, signals: &[Signal]) -> Result<Self, Failure> {
+        for each in signals {
+            let kind = SignalKind::from_raw(each.as_raw());
+            self.all.push((*each, signal(kind).map_err(Failure::system)?));
+        }
         Ok(self)
     }
 
-    /// Adds SIGQUIT, for commands that forward the signals of a terminal.
-    pub(crate) fn with_quit(mut self) -> Result<Self, Failure> {
-        self.quit = Some(signal(SignalKind::quit()).map_err(Failure::system)?);
-        Ok(self)
+    /// Returns the outcome of `work`, or the signal to stop that arrives first.
+    pub(crate) async fn or_received<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Signal> {
+        tokio::select! {
+            outcome = work => Ok(outcome),
+            signal = self.received() => Err(signal),
+        }
     }
 
     /// Returns the outcome of `work`, or `None` if a signal to stop arrives first.
     pub(crate) async fn unless_received<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            outcome = work => Some(outcome),
-            _ = self.received() => None,
-        }
+        self.or_received(work).await.ok()
     }
 
     /// Returns the outcome of `work`, or `None` if a signal to stop arrives first. A SIGHUP is
@@ -52,12 +76,9 @@ impl Signals {
         tokio::pin!(work);
         let mut is_hangup_pending = false;
         let outcome = loop {
-            tokio::select! {
-                outcome = &mut work => break Some(outcome),
-                signal = self.received() => match signal {
-                    Received::Hangup => is_hangup_pending = true,
-                    _ => break None,
-                }
+            match self.or_received(&mut work).await {
+                Err(Signal::HUP) => is_hangup_pending = true,
+                outcome => break outcome.ok(),
             }
         };
         self.is_hangup_pending = is_hangup_pending;
@@ -65,44 +86,21 @@ impl Signals {
     }
 
     /// Waits for the next signal. Cancel safe.
-    pub(crate) async fn received(&mut self) -> Received {
+    pub(crate) async fn received(&mut self) -> Signal {
         if std::mem::take(&mut self.is_hangup_pending) {
-            return Received::Hangup;
+            return Signal::HUP;
         }
-        tokio::select! {
-            _ = self.terminate.recv() => Received::Terminate,
-            _ = self.interrupt.recv() => Received::Interrupt,
-            () = optional(&mut self.hangup) => Received::Hangup,
-            () = optional(&mut self.quit) => Received::Quit,
-        }
+        poll_fn(|context| {
+            let received = self.all.iter_mut().find_map(|(signal, stream)| {
+                stream.poll_recv(context).is_ready().then_some(*signal)
+            });
+            received.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
     }
 }
 
-async fn optional(signal: &mut Option<Signal>) {
-    match signal {
-        Some(signal) => _ = signal.recv().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// A signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Received {
-    Terminate,
-    Interrupt,
-    Hangup,
-    Quit,
-}
-
-impl Received {
-    /// Returns the exit code of a command that the signal ended, by the convention of shells.
-    pub(crate) fn code(self) -> ExitCode {
-        match self {
-            Self::Interrupt => Exit::Interrupt,
-            Self::Terminate => Exit::Terminate,
-            Self::Hangup => Exit::Hangup,
-            Self::Quit => Exit::Quit,
-        }
-        .into()
-    }
+/// Returns the exit code of a command that a signal ended, by the convention of shells.
+pub(crate) fn exit_code(signal: Signal) -> ExitCode {
+    ExitCode::from(u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX))
 }

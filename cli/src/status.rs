@@ -3,17 +3,22 @@
 use std::process::ExitCode;
 
 use serde_json::{Map, Value};
+use statestore_tokio::Error;
 
-use crate::args::{Output, Status};
+use crate::args::{Common, Output, Status};
 #[cfg(feature = "etcd")]
 use crate::cluster_status;
+use crate::connection;
 use crate::escape::printable;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::metrics_client::MetricsUrl;
 use crate::output;
 
-/// Default of `--metrics-url`: the metrics listener of the container image.
+/// A key that is probably absent.
+const KEY: &str = "statestore-status";
+
+/// Default of `--metrics-url` for health checks: the metrics listener of the container image.
 const DEFAULT_URL: &str = "http://127.0.0.1:9464";
 
 pub(crate) async fn run(args: Status) -> Result<ExitCode, Failure> {
@@ -31,7 +36,11 @@ pub(crate) async fn run(args: Status) -> Result<ExitCode, Failure> {
     let is_cluster = false;
 
     let (mut text, mut json, mut is_ok) = (String::new(), Map::new(), true);
-    if args.metrics_url.is_some() || !is_cluster {
+    if args.metrics_url.is_none() && !is_cluster {
+        request(&args.common).await?;
+        text += "store      ready\n";
+        json.insert("ready".to_owned(), true.into());
+    } else if args.metrics_url.is_some() {
         let health = fetch_health(args.metrics_url.as_deref(), "readyz").await?;
         is_ok &= health.is_ok;
         if health.is_ok {
@@ -49,7 +58,7 @@ pub(crate) async fn run(args: Status) -> Result<ExitCode, Failure> {
         text += &cluster.text;
         json.extend(cluster.json);
     }
-    let text = match args.format.output {
+    let text = match args.common.format.output {
         Output::Text => text,
         Output::Json => format!("{}\n", Value::Object(json)),
     };
@@ -59,6 +68,17 @@ pub(crate) async fn run(args: Status) -> Result<ExitCode, Failure> {
 
 fn exit_code(is_ok: bool) -> ExitCode {
     Exit::success_if(is_ok).into()
+}
+
+/// Fails unless the store responds to a request, which a policy may refuse.
+async fn request(common: &Common) -> Result<(), Failure> {
+    let store = connection::store(common)?;
+    let response = store.get(KEY).await;
+    store.shutdown().await;
+    match response {
+        Ok(_) | Err(Error::Refused { .. }) => Ok(()),
+        Err(error) => Err(Failure::request(error)),
+    }
 }
 
 /// Response of a health check.

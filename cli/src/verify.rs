@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::json;
 use statestore_verify::over_client::{Broker, Options};
 use statestore_verify::{
@@ -19,7 +20,7 @@ use crate::failure::{Failure, check_settings};
 use crate::junit::{self, Outcome, Test};
 use crate::output::{notice, notice_lines, raw};
 use crate::progress::Progress;
-use crate::signals::{Received, Signals};
+use crate::signals::{self, Signals};
 use crate::sources::{TOKEN_FILE, setting_name};
 
 /// Maximum number of remaining keys that are printed.
@@ -54,7 +55,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?.with_hangup()?;
     let mut run = tokio::select! {
         started = start(&options, &settings, &connection.broker) => started?,
-        signal = signals.received() => return Ok(signal.code()),
+        signal = signals.received() => return Ok(signals::exit_code(signal)),
     };
     let (mut stopped_by, mut printed) = (None, Ok(()));
     // Printed lines already show the progress.
@@ -75,7 +76,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
         };
         if stopped_by.is_none() && printed.is_ok() {
             printed = show(report, args.output);
-            stopped_by = printed.is_err().then_some(Received::Hangup);
+            stopped_by = printed.is_err().then_some(Signal::HUP);
         }
     }
     drop(progress);
@@ -90,7 +91,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     printed?;
     raw(summary(&report, &name, args.output).as_bytes())?;
     Ok(match stopped_by {
-        Some(stopped_by) => stopped_by.code(),
+        Some(stopped_by) => signals::exit_code(stopped_by),
         None if has_lost_its_store => {
             return Err(Failure::unreachable(
                 "the store has stopped responding, or its responses are malformed; the remaining \

@@ -11,13 +11,15 @@
 //!   a class, for example `[*]`.
 //!
 //! The deployed SDK's `list_keys` (`azure_iot_operations_services` 1.5.0-beta1) and the deployed
-//! authorization policies use these patterns, with the semantics of the crate `glob` 0.3. A key
-//! that is not UTF-8 matches no pattern, and a pattern that is not UTF-8 matches no key.
+//! authorization policies use these patterns, with the semantics of the crate `glob` 0.3.
+//!
+//! Keys are bytes. A byte that is not part of a UTF-8 character counts as one character, in keys
+//! and in patterns: `*` matches every key, and `?` and `[!a]` match one such byte. What the
+//! deployed broker does with these keys is unknown, so this is our choice.
 //!
 //! Matching takes time proportional to pattern × key at most, without recursion or allocation.
 
 use core::ops::ControlFlow;
-use core::str::Chars;
 
 /// A valid pattern.
 ///
@@ -33,8 +35,7 @@ use core::str::Chars;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern<'a> {
-    /// `None` if the pattern is not UTF-8.
-    text: Option<&'a str>,
+    bytes: &'a [u8],
 }
 
 /// The pattern is invalid.
@@ -72,12 +73,18 @@ pub struct Progress {
     pub key: usize,
 }
 
+/// A character, or a byte that is not UTF-8: that has a number above those of all characters.
+type Unit = u32;
+
+/// The number of the byte 0 if it were not UTF-8.
+const NOT_UTF8: Unit = 0x11_0000;
+
 /// One element of a pattern.
 #[derive(Clone, Copy)]
 enum Token<'a> {
-    Char(char),
+    Char(Unit),
     AnyChar,
-    Class { negated: bool, members: &'a str },
+    Class { negated: bool, members: &'a [u8] },
     Star,
     Levels,
 }
@@ -88,20 +95,17 @@ impl<'a> Pattern<'a> {
     /// # Errors
     /// [`PatternError`].
     pub fn new(bytes: &'a [u8]) -> Result<Self, PatternError> {
-        let text = core::str::from_utf8(bytes).ok();
         let mut at = 0;
-        while let Some((_, next)) = text.map_or(Ok(None), |text| token(text, at))? {
+        while let Some((_, next)) = token(bytes, at)? {
             at = next;
         }
-        Ok(Self { text })
+        Ok(Self { bytes })
     }
 
     /// Common prefix of all matching keys: the pattern up to its first special character.
     #[must_use]
     pub fn literal_prefix(&self) -> &'a [u8] {
-        let text = self.text.unwrap_or_default();
-        let end = text.find(['*', '?', '[']).unwrap_or(text.len());
-        text.get(..end).unwrap_or_default().as_bytes()
+        self.bytes.split(is_special).next().unwrap_or_default()
     }
 
     /// Returns whether the pattern contains no special character and so matches only one key.
@@ -115,13 +119,7 @@ impl<'a> Pattern<'a> {
     /// ```
     #[must_use]
     pub fn is_literal(&self) -> bool {
-        self.text.is_some_and(|text| text.len() == self.literal_prefix().len())
-    }
-
-    /// Returns whether the pattern is not UTF-8, so that no key matches.
-    #[must_use]
-    pub const fn matches_nothing(&self) -> bool {
-        self.text.is_none()
+        self.bytes.len() == self.literal_prefix().len()
     }
 
     /// Returns whether the pattern matches the whole key.
@@ -160,44 +158,54 @@ impl<'a> Pattern<'a> {
         from: Progress,
         work: &mut usize,
     ) -> ControlFlow<bool, Progress> {
-        let (Some(text), Ok(key)) = (self.text, core::str::from_utf8(key)) else {
-            return ControlFlow::Break(false);
-        };
-        let (mut at, mut chars) = (from.pattern, key.get(from.key..).unwrap_or_default().chars());
-        let mut retry = (at > 0).then(|| Retry { pattern: at, key: chars.clone() });
+        let (mut at, mut left) = (from.pattern, key.get(from.key..).unwrap_or_default());
+        let mut retry = (at > 0).then(|| Retry::new(self.bytes, at, left));
         loop {
-            // The pattern was checked, so `token` returns no error.
-            match token(text, at).ok().flatten() {
-                Some((Token::Star | Token::Levels, end)) if end == text.len() => {
-                    return ControlFlow::Break(true);
-                }
-                Some((Token::Star | Token::Levels, end)) => {
-                    *work = work.saturating_sub(end - at);
-                    retry = Some(Retry { pattern: end, key: chars.clone() });
-                    at = end;
-                    continue;
-                }
-                Some((token, end)) => {
-                    *work = work.saturating_sub(end - at);
-                    let mut rest = chars.clone();
-                    // A retry has fewer characters, so it cannot match either.
-                    let Some(char) = rest.next() else { return ControlFlow::Break(false) };
-                    if token.fits(char) {
-                        (at, chars) = (end, rest);
+            match (self.bytes.get(at), left.split_first()) {
+                // The usual case, in which the bytes of other characters differ too.
+                (Some(own), Some((byte, rest))) if own.is_ascii() && !is_special(own) => {
+                    *work = work.saturating_sub(1);
+                    if own == byte {
+                        (at, left) = (at + 1, rest);
                         continue;
                     }
                 }
-                None if chars.as_str().is_empty() => return ControlFlow::Break(true),
-                None => {}
+                // The pattern was checked, so `token` returns no error.
+                _ => match token(self.bytes, at).ok().flatten() {
+                    Some((Token::Star | Token::Levels, end)) if end == self.bytes.len() => {
+                        return ControlFlow::Break(true);
+                    }
+                    Some((Token::Star | Token::Levels, end)) => {
+                        *work = work.saturating_sub(end - at);
+                        retry = Some(Retry::new(self.bytes, end, left));
+                        at = end;
+                        continue;
+                    }
+                    Some((token, end)) => {
+                        *work = work.saturating_sub(end - at);
+                        // A retry has fewer characters, so it cannot match either.
+                        let Some((unit, rest)) = split_first(left) else {
+                            return ControlFlow::Break(false);
+                        };
+                        if token.fits(unit) {
+                            (at, left) = (end, rest);
+                            continue;
+                        }
+                    }
+                    None if left.is_empty() => return ControlFlow::Break(true),
+                    None => {}
+                },
             }
             // Only the last star needs a retry: other choices for earlier stars match no more keys.
             let Some(retry) = &mut retry else { return ControlFlow::Break(false) };
-            let Some(skipped) = retry.advance(text) else { return ControlFlow::Break(false) };
+            let Some(skipped) = retry.advance() else { return ControlFlow::Break(false) };
             *work = work.saturating_sub(skipped);
-            (at, chars) = (retry.pattern, retry.key.clone());
+            (at, left) = (retry.pattern, retry.key);
             if *work == 0 {
-                let key = key.len() - chars.as_str().len();
-                return ControlFlow::Continue(Progress { pattern: at, key });
+                return ControlFlow::Continue(Progress {
+                    pattern: at,
+                    key: key.len() - left.len(),
+                });
             }
         }
     }
@@ -207,91 +215,116 @@ impl<'a> Pattern<'a> {
 struct Retry<'k> {
     /// Offset in the pattern: after the last star.
     pattern: usize,
+    /// Set if that star is `**/`.
+    skips_levels: bool,
     /// The rest of the key that this part of the pattern was last tried on.
-    key: Chars<'k>,
+    key: &'k [u8],
 }
 
-impl Retry<'_> {
+impl<'k> Retry<'k> {
+    fn new(pattern: &[u8], at: usize, key: &'k [u8]) -> Self {
+        let before = pattern.get(..at).unwrap_or_default();
+        Self { pattern: at, skips_levels: before.ends_with(b"**/"), key }
+    }
+
     /// Skips a character of the key, or a level if the star is `**/`. Returns the number of bytes
     /// skipped, or `None` at the end of the key.
-    fn advance(&mut self, pattern: &str) -> Option<usize> {
-        let left = self.key.as_str().len();
-        let is_advanced = if ends_levels(pattern, self.pattern) {
-            self.key.any(|char| char == '/')
+    fn advance(&mut self) -> Option<usize> {
+        let rest = if self.skips_levels {
+            let slash = self.key.iter().position(|byte| *byte == b'/')?;
+            self.key.get(slash + 1..)?
         } else {
-            self.key.next().is_some()
+            split_first(self.key)?.1
         };
-        is_advanced.then(|| left - self.key.as_str().len())
+        let skipped = self.key.len() - rest.len();
+        self.key = rest;
+        Some(skipped)
     }
 }
 
 impl Token<'_> {
-    fn fits(&self, char: char) -> bool {
+    fn fits(&self, unit: Unit) -> bool {
         match self {
-            Self::Char(own) => *own == char,
+            Self::Char(own) => *own == unit,
             Self::AnyChar => true,
-            Self::Class { negated, members } => has_member(members, char) != *negated,
+            Self::Class { negated, members } => has_member(members, unit) != *negated,
             Self::Star | Self::Levels => false,
         }
     }
 }
 
+/// Returns whether a character has a meaning in patterns.
+fn is_special(byte: &u8) -> bool {
+    matches!(byte, b'*' | b'?' | b'[')
+}
+
+/// Splits off the first character, or the first byte if that does not begin a character.
+fn split_first(bytes: &[u8]) -> Option<(Unit, &[u8])> {
+    let (first, rest) = bytes.split_first()?;
+    if first.is_ascii() {
+        return Some((Unit::from(*first), rest));
+    }
+    let len = match first {
+        ..0xe0 => 2,
+        ..0xf0 => 3,
+        _ => 4,
+    };
+    let (head, tail) = bytes.split_at_checked(len).unwrap_or_default();
+    let char = core::str::from_utf8(head).ok().and_then(|text| text.chars().next());
+    Some(match char {
+        Some(char) => (Unit::from(char), tail),
+        None => (NOT_UTF8 + Unit::from(*first), rest),
+    })
+}
+
 /// Returns whether a class contains a character.
-fn has_member(members: &str, char: char) -> bool {
-    let mut rest = members.chars();
-    while let Some(first) = rest.next() {
-        let mut ahead = rest.clone();
-        if let (Some('-'), Some(last)) = (ahead.next(), ahead.next()) {
-            rest = ahead;
-            if (first..=last).contains(&char) {
+fn has_member(mut members: &[u8], unit: Unit) -> bool {
+    while let Some((first, rest)) = split_first(members) {
+        members = rest;
+        if let Some((last, after)) = rest.strip_prefix(b"-").and_then(split_first) {
+            members = after;
+            if (first..=last).contains(&unit) {
                 return true;
             }
-        } else if first == char {
+        } else if first == unit {
             return true;
         }
     }
     false
 }
 
-/// Returns whether a `**/` ends at this offset.
-fn ends_levels(text: &str, at: usize) -> bool {
-    text.get(..at).is_some_and(|before| before.ends_with("**/"))
-}
-
 /// The token at this offset and the offset of its end; `None` at the end of the pattern.
-fn token(text: &str, at: usize) -> Result<Option<(Token<'_>, usize)>, PatternError> {
-    let rest = text.get(at..).unwrap_or_default();
+fn token(pattern: &[u8], at: usize) -> Result<Option<(Token<'_>, usize)>, PatternError> {
+    let rest = pattern.get(at..).unwrap_or_default();
     let error = |kind| PatternError { kind, at };
-    let mut chars = rest.chars();
-    let Some(first) = chars.next() else { return Ok(None) };
-    let found = match first {
-        '*' => {
-            let stars = rest.len() - rest.trim_start_matches('*').len();
+    let Some((first, after)) = split_first(rest) else { return Ok(None) };
+    let found = match rest.first() {
+        Some(b'*') => {
+            let stars = rest.iter().take_while(|byte| **byte == b'*').count();
             let after = rest.get(stars..).unwrap_or_default();
             let begins_level =
-                at == 0 || text.get(..at).is_some_and(|before| before.ends_with('/'));
+                at == 0 || pattern.get(..at).is_some_and(|before| before.ends_with(b"/"));
             match stars {
                 1 => (Token::Star, at + 1),
                 2 if begins_level && after.is_empty() => (Token::Levels, at + 2),
-                2 if begins_level && after.starts_with('/') => (Token::Levels, at + 3),
+                2 if begins_level && after.starts_with(b"/") => (Token::Levels, at + 3),
                 2 => return Err(error(PatternErrorKind::Levels)),
                 _ => return Err(error(PatternErrorKind::Stars)),
             }
         }
-        '?' => (Token::AnyChar, at + 1),
-        '[' => {
-            let class = chars.as_str();
-            let body = class.strip_prefix('!').unwrap_or(class);
-            let negated = body.len() < class.len();
+        Some(b'?') => (Token::AnyChar, at + 1),
+        Some(b'[') => {
+            let body = after.strip_prefix(b"!").unwrap_or(after);
+            let negated = body.len() < after.len();
             // The first member may be a `]`.
-            let mut members = body.char_indices();
-            members.next();
-            let end = members.find(|(_, char)| *char == ']').map(|(end, _)| end);
+            let others = split_first(body).map_or(body, |(_, others)| others);
+            let end = others.iter().position(|byte| *byte == b']');
             let end = end.ok_or_else(|| error(PatternErrorKind::Class))?;
+            let end = body.len() - others.len() + end;
             let members = body.get(..end).unwrap_or_default();
             (Token::Class { negated, members }, at + 1 + usize::from(negated) + end + 1)
         }
-        char => (Token::Char(char), at + char.len_utf8()),
+        _ => (Token::Char(first), at + rest.len() - after.len()),
     };
     Ok(Some(found))
 }

@@ -1,5 +1,7 @@
 //! Checks of the store: requests, responses, clocks and notifications, one after the other.
 
+mod clock;
+
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
@@ -27,16 +29,6 @@ const KEY_EXPIRY: Duration = Duration::from_secs(60);
 
 /// Number of requests that the latency is measured with.
 const MEASURED: usize = 20;
-
-/// Clock skew in milliseconds that causes a warning.
-const SKEW_WARNING: u64 = 5_000;
-
-/// Clock skew in milliseconds that stores and clients accept by default.
-const SKEW_MAX: u64 = 60_000;
-
-/// Smallest limit of clock skew in milliseconds that a store can be configured to, less the time of
-/// a request.
-const CONFIGURED_SKEW_MIN: u64 = 900;
 
 /// Correlation data of the message to this client. No store uses it.
 const SELF_TEST: &[u8] = b"statestore-doctor";
@@ -333,59 +325,8 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
             );
             return true;
         };
-        let store = version.wall().as_millis();
-        let ahead = here.saturating_sub(store);
-        // Stores may be configured to a lower limit.
-        if (CONFIGURED_SKEW_MIN..=SKEW_MAX).contains(&ahead)
-            && let Some(error) = self.clock_refusal().await
-        {
-            self.report.fail(
-                "clock",
-                format!(
-                    "the store's clock is {} behind this machine's, more than the store allows: \
-                     {error}",
-                    seconds(ahead)
-                ),
-                "synchronize both clocks, for example with NTP; limit: `serve --max-clock-drift`",
-            );
-            return true;
-        }
-        self.check_clock(store, here);
+        self.check_clock(version.wall().as_millis(), here).await;
         true
-    }
-
-    /// Sends a SET with the time of this machine. Returns the error if the store refuses the time.
-    async fn clock_refusal(&mut self) -> Option<String> {
-        let timestamp = format!("{}:0:doctor", unix_ms());
-        let set = self.set_command();
-        let exchange = self.requests.send_at(&timestamp, &set).await;
-        match Reply::decode(&exchange.responses.first()?.payload, RequestKind::Set) {
-            Ok(Reply::Error(error)) if error.known() == Some(Refusal::TimestampSkew) => {
-                Some(String::from_utf8_lossy(error.text()).into_owned())
-            }
-            _ => None,
-        }
-    }
-
-    fn check_clock(&mut self, store: u64, here: u64) {
-        let skew = store.abs_diff(here);
-        let side = if store > here { "ahead of" } else { "behind" };
-        let seen = format!("the store's clock is {} {side} this machine's", seconds(skew));
-        if skew > SKEW_MAX {
-            self.report.fail(
-                "clock",
-                format!("{seen} (limit 60 s)"),
-                "synchronize both clocks, for example with NTP: timestamps ahead are refused",
-            );
-        } else if skew > SKEW_WARNING {
-            self.report.warn(
-                "clock",
-                format!("{seen} (limit 60 s)"),
-                "synchronize both clocks, for example with NTP: a clock ahead moves all versions",
-            );
-        } else {
-            self.report.pass("clock", seen);
-        }
     }
 
     /// Registers for the test key, and checks whether notifications arrive.
@@ -575,10 +516,6 @@ fn set_command(key: &str, count: u64) -> Command<Vec<u8>> {
 /// Describes a refused request.
 fn refused(verb: &str, error: &ServiceError<&[u8]>) -> String {
     format!("the store refused a {verb}: {}", String::from_utf8_lossy(error.text()))
-}
-
-fn seconds(millis: u64) -> String {
-    format!("{}.{:03} s", millis / 1_000, millis % 1_000)
 }
 
 /// The incarnation of the store in a response, or its node id; cut to [`NAME_CHARS_MAX`].

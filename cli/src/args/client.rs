@@ -3,17 +3,44 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
 use clap::value_parser;
 
 use super::{Common, VALUE_BYTES_MAX, duration, lease};
+use crate::failure::Failure;
+
+/// A key of the store.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Key {
+    /// Key
+    key: String,
+    /// KEY is Base64, for a key that is not text
+    #[arg(long)]
+    key_base64: bool,
+}
+
+impl Key {
+    pub(crate) fn bytes(self) -> Result<Bytes, Failure> {
+        if !self.key_base64 {
+            return Ok(self.key.into());
+        }
+        let key = BASE64_STANDARD.decode(&self.key);
+        key.map(Bytes::from).map_err(|_| Failure::bad_input("--key-base64: KEY is not Base64"))
+    }
+}
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-If the key is absent, the exit code is 1. At a terminal, `get` also ends the value with a newline,
-and prints `absent` on standard error. Redirected output is the exact bytes of the value.")]
+If the key is absent, the exit code is 1.
+
+Redirected output is the exact bytes of the value, without a newline at the end. To print several
+values, use --output json, which prints a line for each. At a terminal, `get` escapes control
+characters, ends the value with a newline, and prints `absent` on standard error.")]
 pub(crate) struct Get {
-    /// Key
-    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) key: Key,
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -26,8 +53,8 @@ key, this version is the fencing token of the lock: pass it to later writes with
 If the condition of --nx or --nex does not hold, nothing is printed on standard output and the exit
 code is 1. At a terminal, the reason is printed on standard error.")]
 pub(crate) struct Set {
-    /// Key
-    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// Value
     #[arg(
         required_unless_present = "file",
@@ -47,8 +74,8 @@ pub(crate) struct Set {
     #[arg(long)]
     pub(crate) nex: bool,
     /// Time to live of the value, for example 500ms or 10s
-    #[arg(long, visible_alias = "ttl", value_parser = duration, value_name = "TIME")]
-    pub(crate) px: Option<Duration>,
+    #[arg(long, visible_alias = "px", value_parser = duration, value_name = "TIME")]
+    pub(crate) ttl: Option<Duration>,
     /// Persist the key, if the store has a disk
     ///
     /// Persistence is per write: a later SET without --persist makes the key volatile again.
@@ -65,8 +92,8 @@ pub(crate) struct Set {
 #[command(after_long_help = "\
 If the key is absent, the exit code is 1. At a terminal, `absent` is printed on standard error.")]
 pub(crate) struct Del {
-    /// Key
-    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// Fencing token of a lock; `lock` passes it to its command
     #[arg(long, value_name = "VERSION")]
     pub(crate) fencing_token: Option<String>,
@@ -79,8 +106,8 @@ pub(crate) struct Del {
 If the key is absent or has another value, the exit code is 1. At a terminal, the reason is printed
 on standard error.")]
 pub(crate) struct Vdel {
-    /// Key
-    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// Required value of the key
     #[arg(
         required_unless_present = "file",
@@ -102,13 +129,17 @@ pub(crate) struct Vdel {
 #[command(after_long_help = "\
 The pattern is compared with the whole key. * matches any characters including /, ? matches one
 character, [ab] and [a-z] match one character of a set, and [!ab] matches one that is not in the
-set. Quote the pattern so that the shell does not expand it.
+set. A byte that is not UTF-8 counts as one character. Quote the pattern so that the shell does not
+expand it.
 
 Prints one key per line, and with --values a tab and the value. Control characters, backslashes and
-bytes that are not UTF-8 are escaped. The order of the keys depends on the store. Keys that are set
-or deleted during the listing may be included or not. If no key matches, the exit code is 1.")]
+bytes that are not UTF-8 are escaped. With --output json, a key that is not UTF-8 is printed as
+key_base64, and `get --key-base64` reads it. The order of the keys depends on the store. Keys that
+are set or deleted during the listing may be included or not. If no key matches, the exit code is
+1.")]
 pub(crate) struct Keys {
     /// Pattern, for example 'rooms/*'
+    #[arg(default_value = "*")]
     pub(crate) pattern: String,
     /// Print the values too
     #[arg(long)]
@@ -119,15 +150,20 @@ pub(crate) struct Keys {
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-Prints one value per line on standard output. Events are printed on standard error: `absent` if the
-key is absent at the start; `live` once the current state is printed and changes follow;
-`deleted`; and `gap` if changes may be missed until the next `live`. With --output json, all of
-these are printed on standard output as \"result\": set, absent, live, deleted or gap.
+Prints one value per line on standard output, and with --pattern its key and a tab before it.
+Events are printed on standard error: `absent` if the key is absent at the start; `live` once the
+current state is printed and changes follow; `deleted`; and `gap` if changes may be missed until the
+next `live`. With --output json, all of these are printed on standard output as \"result\": set,
+absent, live, deleted or gap.
 
-`watch` does not support patterns: '*' is an ordinary character of a key.")]
+The protocol has no watches of patterns. With --pattern, the keys are listed every 10 seconds, and
+each of them is watched: up to 1,000 keys. A new key is printed after the next listing.")]
 pub(crate) struct Watch {
-    /// Key; patterns are not supported
-    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) key: Key,
+    /// KEY is a pattern of keys, as of `statestore keys`
+    #[arg(long, conflicts_with = "key_base64")]
+    pub(crate) pattern: bool,
     /// Exit after this number of lines; the present value is one
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,

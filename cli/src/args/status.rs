@@ -2,18 +2,19 @@
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-Reads the metrics listener of a store, which `serve` opens only with an option. Start the store with
-`statestore serve --metrics-listen 127.0.0.1:9464`. Then `statestore status` prints whether requests
-reach it. A store with another address needs --metrics-url. With --etcd, prints which store leads
-and which stores are on standby.
+Sends a GET to the store at the broker, and prints whether the store responds. With --metrics-url,
+asks the metrics listener of a store instead (`serve --metrics-listen 127.0.0.1:9464`), which needs
+no login. With --etcd, prints which store leads and which stores are on standby.
 
 --ready and --alive are for health checks. They send one request to the metrics listener and print
-the response. They need no login, write no key, and ignore --etcd and --output.
+the response. They ignore --etcd and --output.
 
 Exit codes: 0 ready, and a store leads; 1 not ready, for example a standby, or no store leads;
-2 bad input; 3 no response within 3 seconds.")]
+2 bad input; 3 no response within --timeout, or 3 seconds of the metrics listener.")]
 pub(crate) struct Status {
-    /// URL of `serve --metrics-listen` [default: `http://127.0.0.1:9464`]
+    /// URL of `serve --metrics-listen`
+    ///
+    /// Default with `--ready` and `--alive`: `http://127.0.0.1:9464`.
     ///
     /// Environment: `STATESTORE_METRICS_URL`.
     #[arg(long, env = "STATESTORE_METRICS_URL", hide_env = true, value_name = "URL")]
@@ -31,5 +32,5 @@ pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) etcd: super::Etcd,
     #[command(flatten)]
-    pub(crate) format: super::Format,
+    pub(crate) common: super::Common,
 }

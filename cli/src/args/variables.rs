@@ -35,6 +35,24 @@ pub(super) fn name_variable(mut error: Error, command: &Command, line: &[OsStrin
     error
 }
 
+/// Returns an error if a variable has almost the name of one that the command reads; `serve` checks
+/// its own. Others with the same prefix exist: Kubernetes sets `STATESTORE_PORT` for a service
+/// `statestore`.
+pub(super) fn misspelt(command: &Command, line: &[OsString]) -> Option<Error> {
+    const DISTANCE_MAX: usize = 2;
+    let known = subcommand(command, line).get_arguments().filter_map(|option| option.get_env());
+    let known = known.filter_map(OsStr::to_str);
+    let known: Vec<&str> = known.filter(|name| !name.starts_with("STATESTORE_SERVE_")).collect();
+    std::env::vars_os().find_map(|(name, _)| {
+        let name = name.into_string().ok().filter(|name| name.starts_with("STATESTORE_"))?;
+        let near = known.iter().map(|known| (strsim::osa_distance(&name, known), known)).min()?;
+        matches!(near.0, 1..=DISTANCE_MAX).then(|| {
+            let text = format!("{name}: unknown variable; the name of the setting is {}\n", near.1);
+            Error::raw(ErrorKind::ValueValidation, text)
+        })
+    })
+}
+
 /// Removes an unexpected argument that may be a password or a value from an error.
 pub(super) fn without_stray_value(mut error: Error, command: &Command, line: &[OsString]) -> Error {
     let command = subcommand(command, line);

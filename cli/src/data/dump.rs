@@ -1,7 +1,7 @@
 //! `data dump`: writes all keys of a directory or a store as lines of JSON.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use statestore_server::archive::{Entry, Header, LINE_BYTES_MAX, Source};
 use super::{keys, requests};
 use crate::args::{Common, Dump};
 use crate::connection::unique_id;
-use crate::escape::{one_line, path_on_one_line};
+use crate::escape::{one_line, path_on_one_line, printable};
 use crate::failure::Failure;
 use crate::output::{line, notice};
 use crate::progress::Progress;
@@ -130,6 +130,7 @@ impl Output {
     async fn flush(&mut self) -> Result<(), Failure> {
         let chunk = std::mem::take(&mut self.waiting);
         match &mut self.file {
+            None if io::stdout().is_terminal() => line(printable(&chunk)).await,
             None => line(chunk).await,
             Some(partial) => {
                 // So that a signal can end this.

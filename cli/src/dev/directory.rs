@@ -1,7 +1,8 @@
 //! The directory of `dev`: only this command writes there, and it overwrites only its own files.
 //!
 //! A marker shows that the command made the directory. A list contains a digest of each file that
-//! it wrote, so a file that another program wrote or changed is recognized.
+//! it wrote, so a file that another program wrote or changed is recognized. The list also names the
+//! directory itself, so a copy is recognized: others may know the keys of an archive or a clone.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
@@ -10,11 +11,12 @@ use std::os::unix::fs::{
     DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use ring::digest::{SHA256, digest};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
-use rustix::process::{Pid, geteuid, test_kill_process};
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::escape::path_on_one_line;
@@ -54,6 +56,8 @@ pub(super) struct Directory {
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct Made {
+    /// The [`identity`] of the directory.
+    directory: String,
     /// Digests of each file: of its contents, and during a write also of the previous contents.
     files: BTreeMap<String, Vec<String>>,
     certificates: BTreeMap<String, Validity>,
@@ -104,7 +108,12 @@ impl Directory {
         let path = own_directory(path)?;
         let marker = open_marker(&path)?;
         let text = read_marker(&path, &marker)?;
-        if flock(&marker, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        // `dev env` has a shared lock for a moment.
+        while flock(&marker, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            if !is_locked(&marker) {
+                std::thread::yield_now();
+                continue;
+            }
             return Err(Failure::Unreachable(format!(
                 "--dir {shown}: another `statestore dev` uses it (process {}); stop that one, or \
                  use another directory and --ports any",
@@ -155,6 +164,16 @@ impl Directory {
         self.save()
     }
 
+    /// Removes a file that the command made.
+    pub(super) fn remove(&self, name: &str) -> Result<(), Failure> {
+        let path = self.path(name);
+        let failed = |error| cannot_write(&path_on_one_line(&path), &error);
+        match self.read(name)? {
+            Some(_) => fs::remove_file(&path).map_err(failed),
+            None => Ok(()),
+        }
+    }
+
     /// Creates a directory below this one.
     pub(super) fn create_subdirectory(&self, name: &str) -> Result<(), Failure> {
         let path = self.path(name);
@@ -200,19 +219,12 @@ pub(super) fn digest_of(text: &str) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A file in the directory of another `dev`.
-pub(super) struct Found {
-    pub(super) text: String,
-    /// Set if that `dev` runs.
-    pub(super) is_running: bool,
-}
-
-/// Reads a file in a directory that another `dev` made, without its lock.
-pub(super) fn find(path: &Path, name: &str) -> Result<Found, Failure> {
-    let shown = path_on_one_line(path);
+/// Reads a file in the directory of a `dev` that runs.
+pub(super) fn find(path: &Path, name: &str) -> Result<String, Failure> {
     let absent = || {
-        Failure::bad_input(format_args!(
-            "--dir {shown}: no `statestore dev` has run there; start one, or name its directory"
+        Failure::unreachable(format_args!(
+            "--dir {}: no `statestore dev` runs there; start one, or name its directory",
+            path_on_one_line(path)
         ))
     };
     if !path.is_dir() {
@@ -220,17 +232,22 @@ pub(super) fn find(path: &Path, name: &str) -> Result<Found, Failure> {
     }
     let path = own_directory(path)?;
     let marker = open_made_marker(&path, OpenOptions::new().read(true))?.ok_or_else(absent)?;
-    let process = read_marker(&path, &marker)?;
-    let text = read_made(&path)?.read(&path.join(name), name)?.ok_or_else(absent)?;
-    Ok(Found { text, is_running: is_running(&process) })
+    let text = read_made(&path)?.read(&path.join(name), name)?;
+    text.filter(|_| is_locked(&marker)).ok_or_else(absent)
 }
 
-/// Returns whether the process of a marker runs. Another process may have its number now.
-fn is_running(marker: &[u8]) -> bool {
-    let text = std::str::from_utf8(marker.trim_ascii()).ok();
-    let number: Option<i32> = text.and_then(|text| text.parse().ok());
-    let process = number.filter(|number| *number > 0).and_then(Pid::from_raw);
-    process.is_some_and(|process| matches!(test_kill_process(process), Ok(()) | Err(Errno::PERM)))
+/// Returns whether a `dev` that runs has locked its marker.
+fn is_locked(marker: &File) -> bool {
+    flock(marker, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+}
+
+/// What distinguishes a directory from its copies, also from those that another user prepared: its
+/// inode, and the time of its creation or, without one, its device.
+fn identity(path: &Path) -> io::Result<String> {
+    let metadata = fs::metadata(path)?;
+    let created = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let rest = created.map_or_else(|| metadata.dev().into(), |created| created.as_nanos());
+    Ok(format!("{}:{rest}", metadata.ino()))
 }
 
 /// Returns the absolute path of a directory of this user. Other users could replace a directory
@@ -343,17 +360,25 @@ fn not_made(path: &Path, reason: &str) -> Failure {
     ))
 }
 
-fn read_made(path: &Path) -> Result<Made, Failure> {
-    let path = path.join(LIST);
-    let Some(text) = read_private(&path)? else { return Ok(Made::default()) };
-    serde_json::from_str(&text).map_err(|error| {
+fn read_made(directory: &Path) -> Result<Made, Failure> {
+    let path = directory.join(LIST);
+    let identity =
+        identity(directory).map_err(|error| Failure::path(path_on_one_line(directory), &error))?;
+    let Some(text) = read_private(&path)? else {
+        return Ok(Made { directory: identity, ..Made::default() });
+    };
+    let made: Made = serde_json::from_str(&text).map_err(|error| {
         Failure::bad_input(format_args!(
             "{}: not the list that `statestore dev` wrote: error in line {}; delete the directory \
              to start again",
             path_on_one_line(&path),
             error.line()
         ))
-    })
+    })?;
+    match made.directory == identity {
+        true => Ok(made),
+        false => Err(not_made(directory, "it is a copy, whose keys others may know")),
+    }
 }
 
 fn read_text(path: &Path) -> Result<Option<String>, Failure> {

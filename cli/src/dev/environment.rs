@@ -6,14 +6,16 @@ use serde_json::{Map, Value, json};
 
 use crate::args::{DevEnv, DevFormat, DevLogin};
 use crate::dev::certificates::{AUTHORITY, CLIENT};
-use crate::dev::directory::{Directory, Found, find};
+use crate::dev::directory::{Directory, find};
 use crate::dev::tokens::TOKEN;
 use crate::escape::path_on_one_line;
 use crate::failure::Failure;
-use crate::output::notice;
 
 /// Client id of the SDK repository's `.env`.
 pub(super) const CLIENT_ID: (&str, &str) = ("AIO_MQTT_CLIENT_ID", "sdk-sample-app");
+
+/// File of the variables of all logins. `dev` removes it before it opens its ports.
+pub(super) const ENV: &str = "env.json";
 
 /// Variables of logins and addresses. Those that a login does not use must not be set, since the
 /// SDKs reject some combinations.
@@ -94,17 +96,17 @@ pub(super) fn write(endpoint: &Endpoint, directory: &mut Directory) -> Result<()
             }
         }
     }
-    directory.write("env.json", &format!("{:#}\n", Value::Object(logins)))
+    directory.write(ENV, &format!("{:#}\n", Value::Object(logins)))
 }
 
 /// Returns the text of `dev env`.
 pub(super) fn print(args: &DevEnv) -> Result<String, Failure> {
     let path = &args.directory.dir;
-    let Found { text, is_running } = find(path, "env.json")?;
+    let text = find(path, ENV)?;
     let invalid = || {
         Failure::bad_input(format_args!(
             "{}: not the file that `statestore dev` wrote; start it again",
-            path_on_one_line(&path.join("env.json"))
+            path_on_one_line(&path.join(ENV))
         ))
     };
     let logins: Map<String, Value> = serde_json::from_str(&text).map_err(|_| invalid())?;
@@ -116,13 +118,6 @@ pub(super) fn print(args: &DevEnv) -> Result<String, Failure> {
         )));
     };
     let variables = variables.as_object().ok_or_else(invalid)?;
-    if !is_running {
-        notice(format_args!(
-            "--dir {}: its `statestore dev` has stopped, so no broker has this address; start it \
-             again",
-            path_on_one_line(path)
-        ));
-    }
     if args.format == DevFormat::Json {
         return Ok(format!("{:#}\n", Value::Object(variables.clone())));
     }

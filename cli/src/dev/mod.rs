@@ -21,10 +21,10 @@ use crate::dev::environment::{ALL, CLIENT_ID, Endpoint};
 use crate::dev::tokens::{Account, TokenSigner};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::job::{Job, exit_code};
+use crate::job::{Job, exit_code, not_started};
 use crate::output::{self, notice};
 use crate::serve;
-use crate::signals::{Received, Signals};
+use crate::signals::{self, Signals};
 
 /// Interval of checks whether tokens or certificates must be renewed.
 const CHECK: Duration = Duration::from_secs(10);
@@ -47,8 +47,10 @@ pub(crate) async fn run(args: Dev) -> Result<ExitCode, Failure> {
         ));
     }
     // Before anything else: until its handler is installed, a signal kills the process.
-    let mut signals = Signals::new()?.with_hangup()?.with_quit()?;
+    let mut signals = Signals::for_job()?;
     let mut session = Session::open(&args)?;
+    // It has the ports of the previous run.
+    session.directory.remove(environment::ENV)?;
     let server = start(&args, &session.directory).await?;
     server.wait_ready().await.map_err(|error| failure(&error, &args.listen))?;
     let endpoint = endpoint(&args.listen, &server);
@@ -173,11 +175,10 @@ async fn until_ended(
         }
         Some((program, arguments)) => {
             let mut command = command(program, arguments, args.logins.login, endpoint, session)?;
-            Some(Job::start(&mut command).map_err(|error| {
-                Failure::bad_input(format_args!(
-                    "{program}: {error}; check its name, and that it is executable and in PATH"
-                ))
-            })?)
+            match Job::start(&mut command) {
+                Ok(job) => Some(job),
+                Err(error) => return Ok((not_started(program, &error), None)),
+            }
         }
     };
     // The command keeps the limit of the caller.
@@ -207,12 +208,11 @@ async fn until_ended(
             }
             received = signals.received() => match (&mut job, received) {
                 (None, _) => return Ok((Exit::Success.into(), None)),
-                (Some(job), Received::Interrupt) => job.signal(Signal::INT),
-                (Some(job), Received::Quit) => job.signal(Signal::QUIT),
-                (Some(job), Received::Terminate | Received::Hangup) => {
+                (Some(job), Signal::TERM | Signal::HUP) => {
                     job.end(GRACE).await.map_err(Failure::system)?;
-                    return Ok((received.code(), None));
+                    return Ok((signals::exit_code(received), None));
                 }
+                (Some(job), signal) => job.signal(signal),
             },
         }
     }

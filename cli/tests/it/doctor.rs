@@ -7,7 +7,9 @@ use serde_json::Value;
 use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::credentials::Certificates;
 use statestore_testkit::process::Port;
-use statestore_testkit::wire::raw::{REQUEST, Raw, array, notification_topic, property, unix_ms};
+use statestore_testkit::wire::raw::{
+    REQUEST, Raw, RawRequest, array, notification_topic, property, response_topic, unix_ms,
+};
 
 use crate::deployment::{Mode, in_each_mode, test_name};
 use crate::embedded_broker::{EmbeddedStore, Scratch};
@@ -313,6 +315,20 @@ fn store_with_skew(broker: &Mosquitto, skew: i64, allowed: i64) -> thread::JoinH
             raw.reply_at(&request, reply, &format!("{time}:0:other"));
         }
     })
+}
+
+#[test]
+fn versions_that_a_client_moved_ahead_are_not_a_clock_ahead() {
+    let server = EmbeddedStore::start(&[]);
+    let mut client = Raw::connect(server.port, "ahead");
+    client.subscribe(&response_topic("ahead"));
+    let mut set = RawRequest::minimal("ahead", array(&[b"SET", b"k", b"v"]));
+    set.properties = vec![("__ts".into(), format!("{}:0:ahead", unix_ms() + 30_000))];
+    assert_eq!(client.answer(&set), b"+OK\r\n");
+    let report = doctor(&format!("mqtt://127.0.0.1:{}", server.port), &[]);
+    let (verdict, detail, _) = report.finding("clock");
+    assert_eq!(verdict, "ok", "{detail}");
+    assert!(detail.contains("ahead, since a client moved them"), "{detail}");
 }
 
 #[test]

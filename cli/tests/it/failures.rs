@@ -75,7 +75,7 @@ fn timeout_limits_the_connection_of_a_lock() {
 
 #[test]
 fn command_that_waits_for_a_broker_can_be_stopped() {
-    for (line, code) in [("watch k", 0), ("elect e", 0), ("lock l -- true", 1)] {
+    for (line, code) in [("watch k", 0), ("elect e", 0), ("lock l -- true", 130)] {
         let mut command = statestore();
         let broker = ["--broker", "mqtt://127.0.0.1:1", "--timeout", "10m"];
         let (verb, rest) = line.split_once(' ').expect("a verb");

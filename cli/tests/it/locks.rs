@@ -8,6 +8,7 @@ use crate::process::Running;
 in_each_mode!(
     lock_runs_command_with_its_fencing_token,
     command_does_not_run_if_the_lock_is_not_free_in_time,
+    lock_that_waits_ends_with_the_code_of_the_signal,
     command_is_ended_when_the_lock_is_lost,
     restart_of_the_store_is_reported_as_cause_of_the_lost_lock,
     children_of_the_command_are_ended_with_it,
@@ -43,7 +44,8 @@ fn lock_runs_command_with_its_fencing_token(mode: Mode) {
     assert_eq!(first.text().trim().split(':').count(), 3, "a version: {first:?}");
     assert!(first.text() < second.text(), "greater for each holder: {first:?} {second:?}");
     here.run(&["get", "l"]).is(1, "");
-    here.run(&["lock", "l", "--", "/there/is/no/such/command"]).fails(2, &["such/command"]);
+    here.run(&["lock", "l", "--", "/there/is/no/such/command"]).fails(127, &["such/command"]);
+    here.run(&["lock", "l", "--", "/dev/null"]).fails(126, &["/dev/null"]);
     here.run(&["get", "l"]).is(1, "");
     let killed = holder(&here, &[], "kill -9 $$").end();
     assert_eq!(killed.code, Some(137), "128 plus the signal, as in a shell");
@@ -58,6 +60,19 @@ fn command_does_not_run_if_the_lock_is_not_free_in_time(mode: Mode) {
     first.write_line("go on");
     assert_eq!((first.line(), first.end().code), ("done".to_owned(), Some(0)));
     holder(&here, &["--wait", "1m"], "echo free").end().is(0, "free\n");
+}
+
+fn lock_that_waits_ends_with_the_code_of_the_signal(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
+    let first = holder(&here, &[], "echo held; read line");
+    assert_eq!(first.line(), "held");
+    for (signal, code) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129), ("-QUIT", 131)] {
+        let second = holder(&here, &[], "echo never");
+        assert!(second.complaint().contains("waiting for"));
+        second.signal(signal);
+        let ended = second.end();
+        assert_eq!((ended.code, ended.text()), (Some(code), ""), "{signal}: {ended:?}");
+    }
 }
 
 fn command_is_ended_when_the_lock_is_lost(mode: Mode) {
@@ -130,9 +145,11 @@ fn command_reads_from_the_terminal_and_receives_its_signals(mode: Mode) {
 
 fn signals_are_forwarded_to_the_command(mode: Mode) {
     let Some(here) = mode.start(&[]) else { return };
-    for (signal, code) in [("-TERM", 4), ("-INT", 5), ("-HUP", 6), ("-QUIT", 7)] {
+    for (signal, code) in
+        [("-TERM", 4), ("-INT", 5), ("-HUP", 6), ("-QUIT", 7), ("-USR1", 8), ("-ALRM", 9)]
+    {
         let script = "trap 'exit 4' TERM; trap 'exit 5' INT; trap 'exit 6' HUP; trap 'exit 7' QUIT; \
-                      echo held; while :; do sleep 0.02; done";
+                      trap 'exit 8' USR1; trap 'exit 9' ALRM; echo held; while :; do sleep 0.02; done";
         let command = holder(&here, &[], script);
         assert_eq!(command.line(), "held");
         command.signal(signal);

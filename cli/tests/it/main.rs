@@ -3,6 +3,7 @@
 //! Each test runs in every mode of `serve`. The list is in [`deployment`].
 
 mod azure;
+mod binary_keys;
 mod broker_list;
 mod captures;
 mod certificates;
@@ -30,6 +31,7 @@ mod logging;
 mod malformed_payloads;
 mod malformed_requests;
 mod metrics;
+mod mistakes;
 mod options;
 mod outages;
 mod pipes;

@@ -120,7 +120,7 @@ fn expiry_can_have_any_length(mode: Mode) {
     here.run(&["get", "long"]).is(0, "w");
     for wrong in ["0s", "5", "-1s", "soon"] {
         let px = format!("--px={wrong}");
-        here.run(&["set", "k", "v", &px]).fails(2, &["--px"]);
+        here.run(&["set", "k", "v", &px]).fails(2, &["--ttl"]);
     }
 }
 

@@ -26,7 +26,7 @@ fn serve_prints_one_line_with_its_trust_settings(mode: Mode) {
     store.signal("-TERM");
     let ended = store.end();
     ended.is(0, "");
-    assert_eq!(ended.err, "", "and nothing to complain about");
+    assert_eq!(ended.err, "statestore: stopping\n", "and nothing to complain about");
 }
 
 fn serve_ends_cleanly_on_both_signals(mode: Mode) {
@@ -37,7 +37,7 @@ fn serve_ends_cleanly_on_both_signals(mode: Mode) {
         store.signal(name);
         let ended = store.end();
         ended.is(0, "");
-        assert_eq!(ended.err, "");
+        assert_eq!(ended.err, "statestore: stopping\n");
         here.start_store();
     }
 }
@@ -59,7 +59,7 @@ fn serve_ends_cleanly_under_load(mode: Mode) {
         }
         let ended = store.end();
         ended.is(0, "");
-        assert_eq!(ended.err, "", "{name}");
+        assert_eq!(ended.err, "statestore: stopping\n", "{name}");
         drop(raw);
         here.start_store();
         here.run(&["set", "k", "v"]).version();

@@ -114,3 +114,28 @@ fn serve_refuses_a_certificate_that_is_not_valid_now() {
         run(&mut serve).fails(2, &[&cert, reason]);
     }
 }
+
+#[test]
+fn key_of_an_unsupported_curve_is_named_with_those_that_are_supported() {
+    let Some(made) = Certificates::make(&test_name()) else { return };
+    let path = |name: &str| made.path(name).to_str().expect("text").to_owned();
+    let (cert, key) = (path("p521.pem"), path("p521.key"));
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-521"]);
+    openssl.args(["-nodes", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]);
+    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE", "-out", &cert, "-keyout", &key]);
+    assert!(openssl.output().expect("openssl").status.success());
+    let supported = ["not supported", "P-384 (not P-521)", "Ed25519"];
+    let mut serve = statestore();
+    serve.args(["serve", "--listen-tls", "127.0.0.1:0"]);
+    serve.args(["--listen-tls-cert", &cert, "--listen-tls-key", &key]);
+    run(&mut serve).fails(2, &[&[&*key], &supported[..]].concat());
+    let ca = path("ca.pem");
+    let own = ["--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
+    run(&mut client(1, "mqtts", &own)).fails(2, &[&[&*key, "--tls-key"], &supported[..]].concat());
+    // The broker can use the curve, and this client cannot verify it.
+    let lines = made.broker_lines().replace("broker.", "p521.").replace("true", "false");
+    let Some(broker) = Mosquitto::start_with(&test_name(), &lines) else { return };
+    run(&mut client(broker.port(), "mqtts", &["--tls-ca", &cert]))
+        .fails(3, &["kind of certificate", "P-384 (not P-521)"]);
+}

@@ -9,6 +9,7 @@ use crate::process::run;
 
 in_each_mode!(
     watch_prints_each_change,
+    watch_of_a_pattern_prints_each_key,
     watch_ends_at_its_count_or_a_signal,
     presence_ends_registrations_of_disconnected_clients
 );
@@ -42,6 +43,27 @@ fn watch_prints_each_change(mode: Mode) {
     assert_eq!(raw.line(), "\\xff");
     raw.signal("-INT");
     raw.end().is(0, "");
+}
+
+fn watch_of_a_pattern_prints_each_key(mode: Mode) {
+    let Some(here) = mode.start(&[]) else { return };
+    for key in ["rooms/1", "rooms/2", "other"] {
+        here.run(&["set", key, "on"]).version();
+    }
+    let watch = here.spawn(&["watch", "--pattern", "rooms/*"]);
+    let json = here.spawn(&["watch", "--pattern", "rooms/*", "--output", "json"]);
+    let mut first = [watch.line(), watch.line()];
+    first.sort();
+    assert_eq!(first, ["rooms/1\ton", "rooms/2\ton"]);
+    assert!(watch.complaint().starts_with("live"));
+    assert_eq!((&json.json()["result"], &json.json()["value"]), (&"set".into(), &"on".into()));
+    assert_eq!(json.json(), serde_json::json!({"pattern": "rooms/*", "result": "live"}));
+    here.run(&["set", "rooms/2", "off"]).version();
+    assert_eq!(watch.line(), "rooms/2\toff");
+    here.run(&["del", "rooms/1"]).is(0, "");
+    assert_eq!(watch.complaint(), "deleted: rooms/1");
+    watch.signal("-INT");
+    watch.end().is(0, "");
 }
 
 fn watch_ends_at_its_count_or_a_signal(mode: Mode) {

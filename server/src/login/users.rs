@@ -92,6 +92,11 @@ impl Users {
         Ok(())
     }
 
+    /// Deletes a user. Returns whether the user existed.
+    pub fn remove(&mut self, name: &str) -> bool {
+        self.hashes.remove(name).is_some()
+    }
+
     /// Returns the number of users.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -12,6 +12,9 @@ pub mod clock;
 #[cfg(feature = "differential")]
 mod differential;
 mod glob;
+/// Shared with the reference store too.
+#[path = "../../models/src/reference/glob_text.rs"]
+pub mod glob_text;
 mod hlc_clock;
 mod hlc_text;
 #[cfg(feature = "machines")]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use statestore_models::machines::request::StoreRequest;
 use statestore_proto::limits::StoreLimits;
-use statestore_proto::message::{Condition, Page, RequestKind, Scan, property};
+use statestore_proto::message::{Command, Condition, Page, RequestKind, Scan, property};
 use statestore_proto::store::{Access, StoreConfig};
 use statestore_proto::transport::Transmit;
 use statestore_testkit::process::memory::live_bytes;
@@ -95,8 +95,12 @@ fn scan_returns_matching_keys_in_order() {
     for nothing in ["", "d*", "b/3", "B"] {
         assert_eq!(rig.listing(nothing), (vec![], 1), "{nothing:?}");
     }
-    let request = rig.scan_request(b"b\xff*", &None);
-    assert_eq!(rig.payload(&request), b"*1\r\n*0\r\n", "a pattern that is not UTF-8");
+    let (key, value) = (b"b\xff", b"v");
+    rig.answer("writer", &Command::Set { key, value, condition: Condition::Always, expiry: None });
+    for pattern in [&b"b\xff*"[..], b"b?", b"*\xff"] {
+        let request = rig.scan_request(pattern, &None);
+        assert_eq!(rig.payload(&request), b"*1\r\n*1\r\n$2\r\nb\xff\r\n", "{pattern:?}");
+    }
 }
 
 #[test]

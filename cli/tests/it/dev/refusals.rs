@@ -128,6 +128,22 @@ fn files_that_other_users_can_read_are_refused() {
 }
 
 #[test]
+fn copy_of_a_directory_is_refused() {
+    let (dir, copy) = (Scratch::new("dev-original"), Scratch::new("dev-copy"));
+    let running = start(&dir, &[]);
+    // Like an archive that keeps modes.
+    let copied = Command::new("cp").args(["-a", dir.path(), copy.path()]).status();
+    assert!(copied.expect("cp").success());
+    run(dev(&copy, &[]).args(["--", "true"])).fails(2, &["it is a copy", "delete the directory"]);
+    run(statestore().args(["dev", "env", "--dir", copy.path()])).fails(2, &["it is a copy"]);
+    // Its owner may move it.
+    drop(running);
+    fs::remove_dir_all(copy.path()).expect("a directory");
+    fs::rename(dir.path(), copy.path()).expect("a directory");
+    assert_eq!(run(dev(&copy, &[]).args(["--", "true"])).code, Some(0));
+}
+
+#[test]
 fn directory_of_tokens_that_is_a_link_is_refused() {
     let dir = Scratch::new("dev-tokens-link");
     let other = Scratch::new("dev-tokens-other");
@@ -228,7 +244,8 @@ fn clock_that_is_an_hour_behind_the_certificates_is_refused() {
 fn command_that_does_not_exist_is_refused() {
     let dir = Scratch::new("dev-command");
     run(dev(&dir, &[]).args(["--", "no-such-program-1"]))
-        .fails(2, &["no-such-program-1", "check its name", "PATH"]);
+        .fails(127, &["no-such-program-1", "check its name", "PATH"]);
+    run(dev(&dir, &[]).args(["--", "/dev/null"])).fails(126, &["/dev/null", "executable"]);
     for (_, port) in ports(&dir) {
         assert!(!is_open(port));
     }
@@ -280,10 +297,9 @@ fn invalid_options_are_refused() {
 fn variables_of_a_directory_without_a_store_are_refused() {
     let dir = Scratch::new("dev-no-env");
     let env = || run(statestore().args(["dev", "env", "--dir", dir.path()]));
-    env().fails(2, &[dir.path(), "no `statestore dev` has run there", "start one"]);
+    env().fails(3, &[dir.path(), "no `statestore dev` runs there", "start one"]);
     assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0));
-    let ended = env();
-    assert!(ended.code == Some(0) && ended.err.contains("has stopped"), "{ended:?}");
+    env().fails(3, &[dir.path(), "no `statestore dev` runs there"]);
     let running = start(&dir, &[]);
     let ended = env();
     assert!(ended.code == Some(0) && ended.err.is_empty(), "{ended:?}");

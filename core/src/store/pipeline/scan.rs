@@ -105,9 +105,6 @@ impl Store {
         // At least one key is visited, so that each page makes progress.
         let mut work_left = self.config.limits.page_work_max.max(1);
         let mut keys = Vec::new();
-        if pattern.matches_nothing() {
-            return (keys, None);
-        }
         for entry in self.keyspace.range_from(start.key.max(prefix)) {
             let key = entry.key();
             if !key.starts_with(prefix) || (is_literal && key.len() > prefix.len()) {

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use humantime::format_rfc3339_seconds;
 use statestore_tokio::PemError;
+use statestore_tokio::diagnostics::SUPPORTED_KEYS;
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::server::VerifierBuilderError;
 
@@ -42,6 +43,9 @@ pub enum TlsError {
          first in its file, and the key must be the one that it was requested with"
     )]
     KeyMismatch,
+    /// The key is of a kind that rustls with ring does not support, for example P-521.
+    #[error("the key is not supported; {SUPPORTED_KEYS}")]
+    KeyKind,
     /// The certificate of this broker has expired, so no client would accept it.
     #[error("the certificate expired on {}; get a new one", format_rfc3339_seconds(*.0))]
     Expired(SystemTime),
@@ -113,9 +117,11 @@ impl TlsError {
             | Self::NotYetValid(_)
             | Self::InvalidValidityPeriod
             | Self::Rustls(_) => TlsPart::Chain,
-            Self::Key(_) | Self::KeyIsCertificate | Self::EncryptedKey | Self::KeyMismatch => {
-                TlsPart::Key
-            }
+            Self::Key(_)
+            | Self::KeyIsCertificate
+            | Self::EncryptedKey
+            | Self::KeyKind
+            | Self::KeyMismatch => TlsPart::Key,
             Self::AuthorityPem(_) | Self::Authority(_) | Self::Authorities(_) => TlsPart::ClientCa,
             Self::RevocationWithoutAuthority | Self::RevocationListWithdrawn => {
                 TlsPart::RevocationList(0)

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use statestore_tokio::diagnostics::SUPPORTED_KEYS;
 use tokio_rustls::rustls::{
     AlertDescription, CertificateError, Error, InvalidMessage, OtherError, PeerIncompatible,
 };
@@ -56,6 +57,8 @@ fn of_certificate(error: &CertificateError) -> Option<&'static str> {
         Certificate::NotValidYet | Certificate::NotValidYetContext { .. } => {
             "the client certificate is not valid yet: check the clock of this machine"
         }
+        Certificate::UnsupportedSignatureAlgorithmContext { .. }
+        | Certificate::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => SUPPORTED_KEYS,
         Certificate::Revoked => "the client certificate was revoked: give the client another one",
         Certificate::Other(OtherError(error))
             if error.downcast_ref() == Some(&webpki::Error::UnsupportedCertVersion) =>

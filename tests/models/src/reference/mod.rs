@@ -13,6 +13,7 @@
 
 pub mod clock;
 mod dedup;
+pub mod glob_text;
 mod handled;
 mod quota;
 mod registrations;

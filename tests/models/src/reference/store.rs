@@ -13,6 +13,7 @@ use statestore_proto::transport::Qos;
 
 use super::clock::{self, Clock};
 use super::dedup::{Answered, Content};
+use super::glob_text::text_for_glob;
 use super::handled::{Delivery, packets};
 use super::registrations::Registration;
 use super::restart::Restarts;
@@ -300,12 +301,11 @@ impl ReferenceStore {
         scan: Scan<&[u8]>,
         error: impl Fn(Refusal) -> (Vec<u8>, Option<Stamp>),
     ) -> (Vec<u8>, Option<Stamp>) {
-        let text = std::str::from_utf8(scan.pattern);
-        let pattern = text.map(glob::Pattern::new);
+        let pattern = glob::Pattern::new(&text_for_glob(scan.pattern));
         let refusal = match (&pattern, scan.token) {
             _ if is_spoofed(request) => Some(Refusal::NotAuthorized),
             _ if scan.pattern.len() > self.limits.key_bytes_max => Some(Refusal::QuotaExceeded),
-            (Ok(Err(_)), _) | (_, Some(_)) => Some(Refusal::Syntax),
+            (Err(_), _) | (_, Some(_)) => Some(Refusal::Syntax),
             _ => None,
         };
         let counter = if refusal.is_some() { "refused" } else { "applied" };
@@ -313,9 +313,8 @@ impl ReferenceStore {
         if let Some(refusal) = refusal {
             return error(refusal);
         }
-        let fits = |key: &&[u8]| match (&pattern, std::str::from_utf8(key)) {
-            (Ok(Ok(pattern)), Ok(key)) => pattern.matches(key),
-            _ => false,
+        let fits = |key: &&[u8]| {
+            pattern.as_ref().is_ok_and(|pattern| pattern.matches(&text_for_glob(key)))
         };
         let alive = self.entries.iter().filter(|(_, entry)| entry.due.is_none_or(|due| due > ms));
         let readable = alive.filter(|(key, _)| (self.allows)(false, key));

@@ -256,8 +256,8 @@ pub static CASES: &[Case] = table! {
         "A key that exists during the whole listing is listed once, despite concurrent writes";
     "scan/grammar" Wire scan::grammar,
         "SCAN takes a pattern and an optional token";
-    "scan/no-text" Wire scan::no_text,
-        "A key that is not UTF-8 is not listed";
+    "scan/no-text" Choice scan::no_text,
+        "A byte that is not UTF-8 matches like a character";
     "scan/no-pattern" Choice scan::no_pattern,
         "A pattern that the glob crate rejects is a syntax error";
     "scan/order" Choice scan::order,

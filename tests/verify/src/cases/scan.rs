@@ -223,11 +223,16 @@ pub(super) async fn no_text(trial: &mut Trial) -> Done {
     let (text, other) = (trial.key("k"), trial.key([b'k', 0xff]));
     trial.set(&text, "v").await?;
     trial.expect(&request!["SET", other, "v"], OK).await?;
-    let listed = list(trial, &trial.key("*")).await?;
-    expect_keys(trial, listed, vec![text]);
-    // A pattern that is not UTF-8 matches nothing and is not an error.
-    let listed = list(trial, &trial.key([0xff, b'*'])).await?;
-    expect_keys(trial, listed, Vec::new());
+    for (pattern, expected) in [
+        (&b"*"[..], &[&text, &other][..]),
+        (b"k?", &[&other]),
+        (b"k\xff", &[&other]),
+        (b"\xff*", &[]),
+    ] {
+        let listed = list(trial, &trial.key(pattern)).await?;
+        let is_expected = listed.iter().eq(expected.iter().copied());
+        trial.should(is_expected, format_args!("for the pattern {}", pattern.escape_ascii()));
+    }
     Ok(())
 }
 

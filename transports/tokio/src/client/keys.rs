@@ -20,8 +20,8 @@ impl StateStore {
     /// Lists the keys that match a [pattern](statestore_proto::glob), as a stream.
     ///
     /// A star matches any characters including `/`, so `rooms/*` also matches the keys of all
-    /// levels below. Keys that are not UTF-8 match no pattern, and a pattern that is not UTF-8
-    /// matches no key. A store that does not support SCAN refuses it as an unknown command.
+    /// levels below. A byte that is not UTF-8 matches like a character. A store that does not
+    /// support SCAN refuses it as an unknown command.
     ///
     /// ```
     /// use statestore_tokio::{Error, StateStore};

@@ -11,6 +11,7 @@ use rustls::{AlertDescription as Alert, CertificateError, OtherError, pki_types:
 use statestore_mqtt::Malformed;
 
 use super::error::{LinkError, LinkErrorKind as Kind};
+use crate::diagnostics::SUPPORTED_KEYS;
 
 /// First byte of a TLS alert, with which a TLS port responds to a CONNECT.
 const ALERT: u8 = 0x15;
@@ -206,7 +207,11 @@ impl fmt::Display for TlsProblem {
                 write!(f, "the broker rejected the certificate of this client: {why}")
             }
             Self::Incompatible(why) => {
-                write!(f, "the broker and this client do not share a TLS version or cipher: {why}")
+                write!(
+                    f,
+                    "the broker and this client do not share a TLS version, a cipher or a kind of \
+                     certificate: {why}; for certificates, {SUPPORTED_KEYS}"
+                )
             }
         }
     }
@@ -232,9 +237,10 @@ fn of_rustls(error: &rustls::Error) -> Option<TlsProblem> {
             | Alert::AccessDenied
             | Alert::DecryptError),
         ) => TlsProblem::ClientCertificateRejected(format!("{alert:?}")),
-        Tls::AlertReceived(alert @ (Alert::ProtocolVersion | Alert::InsufficientSecurity)) => {
-            TlsProblem::Incompatible(format!("{alert:?}"))
-        }
+        Tls::AlertReceived(
+            alert
+            @ (Alert::ProtocolVersion | Alert::InsufficientSecurity | Alert::HandshakeFailure),
+        ) => TlsProblem::Incompatible(format!("{alert:?}")),
         Tls::PeerIncompatible(why) => TlsProblem::Incompatible(format!("{why:?}")),
         _ => return None,
     })
@@ -283,6 +289,12 @@ fn of_certificate(error: &CertificateError) -> TlsProblem {
         }
         CertificateError::NotValidForName => {
             TlsProblem::NameMismatch("is for other names than the host".to_owned())
+        }
+        CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            TlsProblem::InvalidCertificate(format!(
+                "it or its CA has a key that is not supported; {SUPPORTED_KEYS}"
+            ))
         }
         other => TlsProblem::InvalidCertificate(other.to_string()),
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{file, options::Tls};
+use crate::diagnostics::SUPPORTED_KEYS;
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
 use rustls::{CertificateError, ClientConfig, OtherError, RootCertStore};
@@ -156,6 +157,12 @@ pub enum TlsError {
         /// The file of the certificate chain.
         chain: PathBuf,
     },
+    /// The key of this client is of a kind that rustls with ring does not support, for example P-521.
+    #[error("{}: the key is not supported; {SUPPORTED_KEYS}", file.display())]
+    KeyKind {
+        /// The file of the key.
+        file: PathBuf,
+    },
     /// The certificate and the key of this client are invalid or do not match.
     #[error("{} and {}: {error}", chain.display(), key.display())]
     Identity {
@@ -197,9 +204,10 @@ pub fn tls_config(tls: &Tls) -> Result<Arc<ClientConfig>, TlsError> {
         Some((chain, key)) => {
             let der = key::private_key(key, tls)?;
             let identity = builder.with_client_auth_cert(certificates(chain)?, der);
-            identity.map_err(|error| match is_version_one(&error) {
-                true => TlsError::VersionOne { chain: chain.clone() },
-                false => TlsError::Identity { chain: chain.clone(), key: key.clone(), error },
+            identity.map_err(|error| match error {
+                rustls::Error::General(_) => TlsError::KeyKind { file: key.clone() },
+                error if is_version_one(&error) => TlsError::VersionOne { chain: chain.clone() },
+                error => TlsError::Identity { chain: chain.clone(), key: key.clone(), error },
             })?
         }
     };
