@@ -58,16 +58,10 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     let server = Server::builder(config)
         .on_event(move |event| report(event, &observer))
         .diagnose(move |error, at| Box::pin(tls::diagnose(error, at, is_encrypted, proxy.clone())));
-    let mut started = std::pin::pin!(server.start());
-    let server = loop {
-        tokio::select! {
-            started = &mut started => break started.map_err(|error| failure(&error, &origins))?,
-            // All files are read now, so there is nothing to reload.
-            signal = signals.received() => if signal != Received::Hangup {
-                return Ok(ExitCode::SUCCESS);
-            },
-        }
+    let Some(started) = signals.unless_stopped(server.start()).await else {
+        return Ok(ExitCode::SUCCESS);
     };
+    let server = started.map_err(|error| failure(&error, &origins))?;
     loop {
         tokio::select! {
             ended = server.wait_ended() => {
