@@ -104,8 +104,10 @@ fn embedded_broker_passes_every_check() {
 
 #[test]
 fn honest_clients_get_replies_despite_hostile_clients() {
+    // At every depth, since the share of responses differs between few seeds.
+    const SEEDS: u64 = 75;
     let (mut evicted, mut submitted, mut responded) = (0, 0, 0);
-    for seed in Mix::Hostile.seeds(seeds() / 2) {
+    for seed in Mix::Hostile.seeds(SEEDS) {
         let report = runs::run(seed, runs::STEPS);
         assert!(report.violations.is_empty(), "{report}");
         evicted += report.evicted;
@@ -115,7 +117,7 @@ fn honest_clients_get_replies_despite_hostile_clients() {
         responded += replied.count();
     }
     println!("{evicted} evicted, {responded} of {submitted} with a response");
-    assert!(evicted > seeds(), "{evicted}");
+    assert!(evicted > 2 * SEEDS, "{evicted}");
     assert!(responded * 10 > submitted * 8, "{responded} of {submitted}");
 }
 
