@@ -105,7 +105,7 @@ pub(crate) enum Verb {
     Replay(Replay),
     /// Run the conformance suite against a store
     Verify(Verify),
-    /// Check, dump, restore or compact the data directory of a store
+    /// Check, dump or restore the data directory of a store
     Data {
         #[command(subcommand)]
         verb: Box<Data>,

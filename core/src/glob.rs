@@ -76,7 +76,7 @@ pub struct Progress {
 /// A character, or a byte that is not UTF-8: that has a number above those of all characters.
 type Unit = u32;
 
-/// The number of the byte 0 if it were not UTF-8.
+/// Added to a byte that is not UTF-8, which gives it a number above those of all characters.
 const NOT_UTF8: Unit = 0x11_0000;
 
 /// One element of a pattern.

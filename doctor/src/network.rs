@@ -114,7 +114,8 @@ async fn open_socket(
     let until = Instant::now() + step_timeout;
     let found: Vec<SocketAddr> =
         match timeout_at(until, tokio::net::lookup_host((host, port))).await {
-            Ok(Ok(found)) => found.collect(),
+            // Bounded, since the resolver is not trusted.
+            Ok(Ok(found)) => found.take(16).collect(),
             Ok(Err(error)) => {
                 let remedy = "check the host name in --broker and the DNS of this machine";
                 report.fail("address", format!("{host}: {error}"), remedy);

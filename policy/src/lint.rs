@@ -268,8 +268,8 @@ const RESOURCES_MAX: usize = 1_000;
 /// Maximum number of pairs of keys that are compared for one warning.
 const COMPARED_MAX: usize = 10_000;
 
-/// Patterns that match every key. Whether they do with bytes that are not UTF-8 in deployed brokers is
-/// unknown, so no key of the type `Binary` is redundant.
+/// Patterns that match every key here. Deployed brokers may treat bytes that are not UTF-8
+/// differently, so no key of the type `Binary` is reported as redundant.
 const ALL_KEYS: &[&str] = &["*", "**"];
 
 /// Filters that match every topic that does not begin with `$`.

@@ -18,7 +18,7 @@ use crate::options::Options;
 use crate::reload::{
     CertificateAttributesFile, PolicyFile, Principals, Reloader, ServiceAccountKeysFile, UsersFile,
 };
-use crate::state::{ServerError, is_unresolved};
+use crate::state::ServerError;
 
 /// An embedded broker that listens.
 pub(crate) struct Embedded {
@@ -37,7 +37,7 @@ pub(crate) struct Embedded {
 pub(crate) async fn start(
     config: &Config,
     added: Vec<Listener>,
-    is_one_user: bool,
+    shares_sessions: bool,
     observer: &Observer,
 ) -> Result<Embedded, ServerError> {
     let Config { login, policy, .. } = config;
@@ -125,7 +125,7 @@ pub(crate) async fn start(
     if login.no_client_id_binding {
         options = options.any_client_id();
     }
-    options.is_one_user = is_one_user;
+    options.shares_sessions = shares_sessions;
     let broker = Broker::bind(options).await?;
     let urls = schemes.iter().zip(broker.local_addrs());
     let urls: Vec<String> = urls.map(|(scheme, address)| format!("{scheme}://{address}")).collect();
@@ -273,15 +273,19 @@ const fn scheme(listener: &Listener) -> &'static str {
 }
 
 fn resolve(key: &str, address: &str) -> Result<SocketAddr, ServerError> {
-    let failed = |source: io::Error| match is_unresolved(&source) {
-        true => BindError::Resolve { address: address.to_owned(), source }.into(),
-        false => {
-            let reason = format!("{address}: {source} (for example 127.0.0.1:1883)");
-            ServerError::from(ConfigError::setting(key, reason))
-        }
-    };
+    let failed = |source| resolve_error(key, address, source);
     let mut addresses = address.to_socket_addrs().map_err(failed)?;
     addresses.next().ok_or_else(|| failed(io::Error::other("the name has no address")))
+}
+
+fn resolve_error(key: &str, address: &str, source: io::Error) -> ServerError {
+    match source.kind() {
+        io::ErrorKind::InvalidInput => {
+            let reason = format!("{address}: {source} (for example 127.0.0.1:1883)");
+            ConfigError::setting(key, reason).into()
+        }
+        _ => BindError::Resolve { address: address.to_owned(), source }.into(),
+    }
 }
 
 /// Maximum number of connections that wait for their login, and again of those that are closing.
@@ -414,7 +418,9 @@ mod tests {
     /// So that a supervisor tries again.
     #[test]
     fn name_that_does_not_resolve_is_unavailable_rather_than_invalid() {
-        let error = resolve("listen", "nowhere.invalid:1883").unwrap_err();
-        assert!(error.is_address_unavailable(), "{error}");
+        for source in [io::Error::other("unknown name"), io::Error::from_raw_os_error(2)] {
+            let error = resolve_error("listen", "nowhere:1883", source);
+            assert!(error.is_address_unavailable(), "{error}");
+        }
     }
 }

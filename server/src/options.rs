@@ -33,7 +33,7 @@ pub struct Options {
     pub(crate) policy: Option<SharedPolicy>,
     pub(crate) any_client_id: bool,
     /// Set if sessions do not belong to users.
-    pub(crate) is_one_user: bool,
+    pub(crate) shares_sessions: bool,
     pub(crate) limits: Limits,
 }
 
@@ -58,7 +58,7 @@ impl Options {
             service_accounts: None,
             policy: None,
             any_client_id: false,
-            is_one_user: false,
+            shares_sessions: false,
             limits: Limits::default(),
         }
     }

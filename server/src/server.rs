@@ -80,7 +80,7 @@ impl Drop for AbortOnDrop {
 pub struct ServerBuilder {
     config: Config,
     listeners: Vec<Listener>,
-    is_one_user: bool,
+    shares_sessions: bool,
     observer: Observer,
     diagnose: Option<Diagnose>,
 }
@@ -106,8 +106,8 @@ impl ServerBuilder {
     /// By default the session of a user keeps its client id from all other users. For development:
     /// an application can try several logins with one client id. A policy still applies to the
     /// login of each client.
-    pub fn one_user(mut self) -> Self {
-        self.is_one_user = true;
+    pub fn share_sessions(mut self) -> Self {
+        self.shares_sessions = true;
         self
     }
 
@@ -140,7 +140,7 @@ impl ServerBuilder {
     }
 
     async fn start_all(self) -> Result<Server, ServerError> {
-        let Self { config, listeners, is_one_user, observer, diagnose } = self;
+        let Self { config, listeners, shares_sessions, observer, diagnose } = self;
         let seeds = seed::load(&config)?;
         let (reloader, policy, tls, place, urls, access) = match config.mode()? {
             Mode::ExternalBroker(broker) | Mode::Cluster { broker: Some(broker), .. } => {
@@ -158,7 +158,8 @@ impl ServerBuilder {
                 (reloader, policy, Vec::new(), place, urls, access)
             }
             _ => {
-                let embedded = embedded::start(&config, listeners, is_one_user, &observer).await?;
+                let embedded =
+                    embedded::start(&config, listeners, shares_sessions, &observer).await?;
                 let place = Place::Embedded(Arc::clone(&embedded.broker));
                 let embedded::Embedded { reloader, policy, tls, urls, access, .. } = embedded;
                 (reloader, policy, tls, place, urls, access)

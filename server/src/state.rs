@@ -81,6 +81,6 @@ impl ServerError {
 
 /// Returns whether the lookup of a name failed. An address without a host or a port is invalid, and
 /// all other errors have a code of the operating system.
-pub(crate) fn is_unresolved(error: &io::Error) -> bool {
+fn is_unresolved(error: &io::Error) -> bool {
     error.kind() != io::ErrorKind::InvalidInput && error.raw_os_error().is_none()
 }

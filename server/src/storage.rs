@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -41,8 +41,8 @@ impl JournalWithProgress {
         Self::open_with(directory, observer, |directory| SqliteJournal::open(directory)).await
     }
 
-    /// Opens the journal with a function that may block. It runs on a thread of its own: at a stop,
-    /// a runtime waits for its blocking tasks, but not for this thread.
+    /// Opens the journal with a function that may block. It runs on a separate thread: at a stop, a
+    /// runtime waits for its blocking tasks, but not for this thread.
     async fn open_with(
         directory: &Path,
         observer: &Observer,
@@ -50,11 +50,14 @@ impl JournalWithProgress {
     ) -> Result<Self, OpenError> {
         let mut slow = SlowReport::new(directory, observer);
         let (sender, opened) = oneshot::channel();
-        let path = directory.to_owned();
+        let (path, bytes) = (directory.to_owned(), Arc::clone(&slow.bytes));
         let io_error = |source| OpenError::Io { path: directory.to_owned(), source };
         thread::Builder::new()
             .name("opening".to_owned())
-            .spawn(move || drop(sender.send(open(&path))))
+            .spawn(move || {
+                bytes.store(bytes_on_disk(&path).unwrap_or(0), Ordering::Relaxed);
+                drop(sender.send(open(&path)));
+            })
             .map_err(io_error)?;
         let opened = slow.watch(opened).await;
         Ok(Self {
@@ -146,13 +149,20 @@ struct SlowReport {
     /// Time of the report. `None` after it.
     at: Option<Instant>,
     directory: PathBuf,
+    /// Bytes of its files, once they are counted.
+    bytes: Arc<AtomicU64>,
     observer: Observer,
 }
 
 impl SlowReport {
     fn new(directory: &Path, observer: &Observer) -> Self {
         let at = Some(Instant::now() + REPORT_AFTER);
-        Self { at, directory: directory.to_owned(), observer: observer.clone() }
+        Self {
+            at,
+            directory: directory.to_owned(),
+            bytes: Arc::default(),
+            observer: observer.clone(),
+        }
     }
 
     /// Waits for a part of the loading.
@@ -164,7 +174,7 @@ impl SlowReport {
             }
             self.at = None;
             let directory = self.directory.clone();
-            let bytes = bytes_on_disk(&directory).unwrap_or(0);
+            let bytes = self.bytes.load(Ordering::Relaxed);
             self.observer.report(&Event::Loading { directory, bytes });
         }
         part.await

@@ -118,11 +118,11 @@ impl Broker {
         let will = connect.will.as_ref();
         let will = will.map(|will| self.build_will(now, &**acl, client, will));
         let will = will.transpose().map_err(Rejection::silent)?;
-        // A session of another user gives way if nobody loses anything: with Clean Start, it ends.
-        let gives_way =
+        // With Clean Start, a client ends the empty session of a disconnected client of another user.
+        let is_evictable =
             |before: &Session| connect.clean_start && !before.is_connected() && before.is_empty();
         let before = self.sessions.by_client(client_id).filter(|before| before.user != *user);
-        if before.is_some_and(|before| !gives_way(before)) {
+        if before.is_some_and(|before| !is_evictable(before)) {
             let reason = Reason::CLIENT_IDENTIFIER_NOT_VALID;
             return Err(Rejection::reported(IncidentKind::OtherUser, reason));
         }

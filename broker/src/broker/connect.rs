@@ -15,8 +15,8 @@ use statestore_mqtt::Reason;
 use statestore_mqtt::packet::{ConnAck, Connect, Notice, Packet};
 use statestore_mqtt::property::{Properties, Property};
 
-/// Reason String for a client id that the login or the access control list does not permit.
-const CLIENT_ID_NOT_PERMITTED: &str = "the login does not permit this client id";
+/// Reason String for a client id that is invalid, reserved, or not permitted by the login.
+const CLIENT_ID_NOT_PERMITTED: &str = "the client id is invalid or the login does not permit it";
 
 /// Reason String for a client id that is in use.
 const OTHER_USER: &str = "another user has a session with this client id";

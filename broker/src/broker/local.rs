@@ -172,7 +172,7 @@ impl Broker {
     }
 
     /// Delivers a message to one client, whether or not it has subscribed, after the messages that
-    /// are already queued for it. As every message, it is dropped if it expires or exceeds the
+    /// are already queued for it. Like every message, it is dropped if it expires or exceeds the
     /// client's Maximum Packet Size.
     ///
     /// Returns [`Reason::NO_MATCHING_SUBSCRIBERS`] if the client is not connected.

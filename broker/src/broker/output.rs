@@ -68,7 +68,7 @@ impl Broker {
             match session.send(now, &mut self.memory, &mut sink) {
                 SendOutcome::Packet => {}
                 SendOutcome::Expired => self.stats.dropped += 1,
-                // As if it had been sent: MQTT-3.1.2-25.
+                // MQTT-3.1.2-25: discard the message and behave as if it had been sent.
                 SendOutcome::TooLarge(topic) => {
                     self.stats.dropped += 1;
                     let (kind, client_id) = (IncidentKind::Undeliverable, &session.client_id);

@@ -179,7 +179,10 @@ fn reason_string_distinguishes_a_used_client_id_from_one_that_is_not_permitted()
     net.broker.handle_login(net.now, ann, admit("ann"));
     for (outcome, expected) in [
         (admit("abe"), "another user has a session with this client id"),
-        (Err(Reason::CLIENT_IDENTIFIER_NOT_VALID), "the login does not permit this client id"),
+        (
+            Err(Reason::CLIENT_IDENTIFIER_NOT_VALID),
+            "the client id is invalid or the login does not permit it",
+        ),
     ] {
         let id = net.try_connect("a1", CLEAN);
         net.broker.handle_login(net.now, id, outcome);

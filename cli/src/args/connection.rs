@@ -61,8 +61,9 @@ struct Given {
     /// URL of the broker; `mqtts://` for TLS
     ///
     /// The form is `mqtt://HOST[:PORT]`, `mqtts://HOST[:PORT]` or `HOST:PORT`, which is without
-    /// TLS. The default ports are 1883 and 8883. Separate several brokers by commas, or repeat the option. The client tries them in
-    /// order and uses the first one that accepts it. Environment: `STATESTORE_BROKER`.
+    /// TLS. The default ports are 1883 and 8883. Separate several brokers by commas, or repeat the
+    /// option. The client tries them in order and uses the first one that accepts it. Environment:
+    /// `STATESTORE_BROKER`.
     ///
     /// Without it, the variables AIO_ of the SDKs of Azure IoT Operations are read, if set.
     #[arg(

@@ -37,6 +37,9 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Maximum length of the marker: a process number and a line feed.
 const MARKER_BYTES_MAX: u64 = 20;
 
+/// Maximum number of attempts to lock the marker.
+const LOCK_ATTEMPTS_MAX: u32 = 10_000;
+
 /// Mode of a directory that only its owner can use.
 const PRIVATE_DIRECTORY: u32 = 0o700;
 
@@ -108,9 +111,11 @@ impl Directory {
         let path = own_directory(path)?;
         let marker = open_marker(&path)?;
         let text = read_marker(&path, &marker)?;
-        // `dev env` has a shared lock for a moment.
+        let mut attempts = 0;
         while flock(&marker, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-            if !is_locked(&marker) {
+            attempts += 1;
+            // `dev env` has a shared lock for a moment.
+            if attempts < LOCK_ATTEMPTS_MAX && !is_locked(&marker) {
                 std::thread::yield_now();
                 continue;
             }
@@ -238,16 +243,21 @@ pub(super) fn find(path: &Path, name: &str) -> Result<String, Failure> {
 
 /// Returns whether a `dev` that runs has locked its marker.
 fn is_locked(marker: &File) -> bool {
-    flock(marker, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+    let result = flock(marker, FlockOperation::NonBlockingLockShared);
+    if result.is_ok() {
+        let _ = flock(marker, FlockOperation::Unlock);
+    }
+    result == Err(Errno::WOULDBLOCK)
 }
 
 /// What distinguishes a directory from its copies, also from those that another user prepared: its
-/// inode, and the time of its creation or, without one, its device.
+/// inode, and the time of its creation if the file system has one. The device may have another
+/// number after the next mount.
 fn identity(path: &Path) -> io::Result<String> {
     let metadata = fs::metadata(path)?;
     let created = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let rest = created.map_or_else(|| metadata.dev().into(), |created| created.as_nanos());
-    Ok(format!("{}:{rest}", metadata.ino()))
+    let created = created.map_or(0, |created| created.as_nanos());
+    Ok(format!("{}:{created}", metadata.ino()))
 }
 
 /// Returns the absolute path of a directory of this user. Other users could replace a directory

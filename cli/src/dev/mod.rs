@@ -49,8 +49,6 @@ pub(crate) async fn run(args: Dev) -> Result<ExitCode, Failure> {
     // Before anything else: until its handler is installed, a signal kills the process.
     let mut signals = Signals::for_job()?;
     let mut session = Session::open(&args)?;
-    // It has the ports of the previous run.
-    session.directory.remove(environment::ENV)?;
     let server = start(&args, &session.directory).await?;
     server.wait_ready().await.map_err(|error| failure(&error, &args.listen))?;
     let endpoint = endpoint(&args.listen, &server);
@@ -82,6 +80,8 @@ impl Session {
         let accounts = accounts.collect::<Result<Vec<_>, _>>()?;
         let names = certificates::names(&args.listen.host)?;
         let mut directory = Directory::open(&args.directory.dir)?;
+        // It has the ports of the previous run.
+        directory.remove(environment::ENV)?;
         certificates::renew(&mut directory, &names, now())?;
         let mut signer = TokenSigner::open(&mut directory, args.logins.token_lifetime)?;
         signer.renew(&mut directory, &accounts, now())?;
@@ -109,7 +109,7 @@ fn now() -> Duration {
 
 async fn start(args: &DevRun, directory: &Directory) -> Result<Server, Failure> {
     let config = listeners::config(args, directory);
-    let mut server = Server::builder(config).one_user().on_event(report);
+    let mut server = Server::builder(config).share_sessions().on_event(report);
     for listener in listeners::listeners(&args.listen, directory)? {
         server = server.listener(listener);
     }

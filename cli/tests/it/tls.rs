@@ -125,7 +125,7 @@ fn key_of_an_unsupported_curve_is_named_with_those_that_are_supported() {
     openssl.args(["-nodes", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]);
     openssl.args(["-addext", "basicConstraints=critical,CA:FALSE", "-out", &cert, "-keyout", &key]);
     assert!(openssl.output().expect("openssl").status.success());
-    let supported = ["not supported", "P-384 (not P-521)", "Ed25519"];
+    let supported = ["of an unsupported kind", "P-384 (not P-521)", "Ed25519"];
     let mut serve = statestore();
     serve.args(["serve", "--listen-tls", "127.0.0.1:0"]);
     serve.args(["--listen-tls-cert", &cert, "--listen-tls-key", &key]);

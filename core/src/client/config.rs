@@ -70,8 +70,9 @@ pub(super) struct Settings {
 }
 
 impl ClientConfig {
-    /// The defaults for the client with this MQTT client id: the recommended response topic, the
-    /// a [node id](NodeId::from_client_id) from the client id, ten seconds per request, a session that ends with its connection.
+    /// The defaults for the client with this MQTT client id: the recommended response topic, a [node
+    /// id](NodeId::from_client_id) from the client id, ten seconds per request, a session that ends
+    /// with its connection.
     ///
     /// `nonce` is eight random bytes, drawn for each run, so that replies to an earlier run of the
     /// same client do not match requests of this one.

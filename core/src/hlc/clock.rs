@@ -101,8 +101,8 @@ impl<N: Node + Clone> HybridClock<N> {
     /// Forgets the values issued so far if the last one is further ahead of the wall clock than the
     /// drift limit, as a restart of the process does.
     ///
-    /// Only for a clock whose values may repeat after a restart, such as the timestamps of a client.
-    /// The versions of a store may not.
+    /// Only for a clock whose values may repeat after a restart, such as the timestamps of a client:
+    /// the versions of a store may not.
     pub fn restart_if_ahead(&mut self, now: UnixTime) {
         if self.last.0.saturating_sub(now.as_millis()) > whole_millis(self.drift_max) {
             self.last = (0, 0);

@@ -94,8 +94,8 @@ impl NodeId {
         InlineBytes::in_place(id.0.as_bytes()).map(Self).ok_or(NodeIdError::TooLong)
     }
 
-    /// The node id of a client: its client id, with underscores in place of colons. Of one that
-    /// exceeds [`NODE_ID_BYTES_MAX`], the end, in which the clients of a fleet differ.
+    /// The node id of a client: its client id, with underscores in place of colons. If it exceeds
+    /// [`NODE_ID_BYTES_MAX`], its last bytes, because client ids of a fleet differ at the end.
     ///
     /// ```
     /// use statestore_proto::hlc::NodeId;

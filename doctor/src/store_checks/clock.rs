@@ -55,8 +55,8 @@ impl StoreChecks<'_, '_> {
             self.report.pass(
                 "clock",
                 format!(
-                    "versions are {} ahead, since a client moved them, as `statestore verify` \
-                     does; they follow the store's clock again after that time",
+                    "versions are {} ahead: a client moved them, as `statestore verify` does, or \
+                     the store's clock was set back; they follow it again after that time",
                     seconds(skew)
                 ),
             );

@@ -190,7 +190,7 @@ pub(crate) struct Access {
     /// Set if users may have any client id.
     pub(crate) any_client_id: bool,
     /// Set if sessions do not belong to users.
-    pub(crate) is_one_user: bool,
+    pub(crate) shares_sessions: bool,
     /// Set if service accounts may log in.
     pub(crate) has_accounts: bool,
     /// Prefix of the client ids that this broker assigns.
@@ -253,8 +253,8 @@ pub(crate) struct ClientRules {
 }
 
 impl ClientRules {
-    pub(crate) const fn is_one_user(&self) -> bool {
-        self.access.is_one_user
+    pub(crate) const fn shares_sessions(&self) -> bool {
+        self.access.shares_sessions
     }
 
     fn allow(&self, action: &Action<'_>) -> Result<(), Reason> {
@@ -373,7 +373,7 @@ mod tests {
                     policy: None,
                     users: Some(users.clone().into()),
                     any_client_id: false,
-                    is_one_user: false,
+                    shares_sessions: false,
                     has_accounts,
                     assigned_prefix: "assigned-".into(),
                 };

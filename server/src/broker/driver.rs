@@ -105,7 +105,7 @@ impl BrokerDriver {
             policy: options.policy.clone(),
             users: options.users.clone(),
             any_client_id: options.any_client_id,
-            is_one_user: options.is_one_user,
+            shares_sessions: options.shares_sessions,
             has_accounts: method.is_some(),
             assigned_prefix: assigned_prefix.as_str().into(),
         };
@@ -508,7 +508,8 @@ fn build_admission(
         let left = expires.as_secs().saturating_sub(unix_now().as_secs());
         now.saturating_add(Duration::from_secs(left))
     });
-    let user = identity.filter(|_| !rules.is_one_user()).map(|identity| Arc::clone(&identity.user));
+    let user =
+        identity.filter(|_| !rules.shares_sessions()).map(|identity| Arc::clone(&identity.user));
     Admission { user, acl: Some(Arc::new(rules)), expires_at }
 }
 

@@ -68,7 +68,7 @@ impl ClientTlsFiles<'_> {
             | TlsError::Pem { file, .. }
             | TlsError::Ca { file, .. }
             | TlsError::EncryptedKey { file }
-            | TlsError::KeyKind { file }
+            | TlsError::KeyKind { file, .. }
             | TlsError::TraditionalEncryption { file }
             | TlsError::KeyPassword { file, .. }
             | TlsError::KeyAlgorithm { file, .. }

@@ -165,11 +165,8 @@ impl ConfigError {
         // a setting.
         let message = match (error.message(), unknown_name(error.message())) {
             (unknown, Some(name)) if is_like_a_setting(name) => unknown.into(),
-            // In the words of TOML instead of those of serde.
-            (other, _) => without_value(other)
-                .replace("a sequence", "a list: [\"…\"]")
-                .replace("a map", "a section")
-                .replace("struct ", "the section "),
+            // In the word of TOML instead of that of serde.
+            (other, _) => without_value(other).replace("a sequence", "a list: [\"…\"]"),
         };
         let message = message.lines().collect::<Vec<_>>().join(" ");
         Self::Syntax { path: path.map(Into::into), line: line_at(text, start), message }

@@ -90,7 +90,7 @@ fn configuration(directory: &Path, made: &Certificates) -> Config {
 
 /// `dev` tries several logins with one client id.
 #[tokio::test(flavor = "multi_thread")]
-async fn session_of_another_login_continues_only_with_one_user() {
+async fn session_of_another_login_continues_only_if_logins_share_sessions() {
     let directory = Directory::new("one_user");
     let mut users = Users::default();
     for name in ["ann", "bob"] {
@@ -104,16 +104,16 @@ async fn session_of_another_login_continues_only_with_one_user() {
         quoted(&file)
     );
     let config = Config::from_toml(&text).unwrap();
-    for is_one_user in [false, true] {
+    for shares_sessions in [false, true] {
         let builder = Server::builder(config.clone());
-        let builder = if is_one_user { builder.one_user() } else { builder };
+        let builder = if shares_sessions { builder.share_sessions() } else { builder };
         let server = builder.start().await.unwrap();
         let port = server.broker().unwrap().local_addr().port();
         let hello =
             |user| Hello { session: Some(60), login: Some((user, "secret")), ..Hello::default() };
         Raw::open(port, "sample", hello("ann")).subscribe("t");
         let bob = Raw::try_open(port, "sample", hello("bob"));
-        match is_one_user {
+        match shares_sessions {
             true => assert!(bob.expect("one user").welcome.session_present),
             false => assert_eq!(bob.err(), Some(Some(Reason::CLIENT_IDENTIFIER_NOT_VALID))),
         }

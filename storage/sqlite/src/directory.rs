@@ -12,8 +12,8 @@ use crate::files::{self, DATABASE, LOCK, LOG, MARK};
 pub(crate) struct Directory {
     path: PathBuf,
     lock: File,
-    /// The directory itself, also locked: somebody may delete the lock file. `None` where
-    /// directories cannot be locked.
+    /// The directory itself, also locked: the lock file may be deleted. `None` where directories
+    /// cannot be locked.
     own_lock: Option<File>,
 }
 
@@ -40,14 +40,20 @@ impl Directory {
             .truncate(false)
             .open(&file)
             .map_err(lock_error)?;
+        // First, so that of two processes one gets both locks.
         let own_lock = File::open(path).ok();
         let own_result = own_lock.as_ref().map_or(Ok(()), File::try_lock);
-        match lock.try_lock().and(match own_result {
-            Err(TryLockError::Error(_)) => Ok(()),
-            result => result,
-        }) {
+        let result = match own_result {
+            Err(TryLockError::WouldBlock) => Err(TryLockError::WouldBlock),
+            Ok(()) | Err(TryLockError::Error(_)) => lock.try_lock(),
+        };
+        match result {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
+                // Closing the file would not unlock it, see `drop`.
+                if let (Some(own), Ok(())) = (&own_lock, &own_result) {
+                    let _ = own.unlock();
+                }
                 let mut text = String::new();
                 let pid = match lock.read_to_string(&mut text) {
                     Ok(_) => text.trim().parse().ok(),

@@ -13,7 +13,8 @@ use tracing::debug;
 /// Time before the next address is tried as well.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Addresses of a name that are tried, since each takes a socket. The resolver returns them.
+/// Maximum number of addresses of a host that are tried: each attempt uses a socket, and the
+/// resolver is not trusted.
 const ADDRESSES_MAX: usize = 16;
 
 /// Connects to the first address of the host that accepts, with `TCP_NODELAY`.

@@ -43,9 +43,9 @@ pub enum TlsError {
          first in its file, and the key must be the one that it was requested with"
     )]
     KeyMismatch,
-    /// The key is of a kind that rustls with ring does not support, for example P-521.
-    #[error("the key is not supported; {SUPPORTED_KEYS}")]
-    KeyKind,
+    /// The key is damaged, or of a kind that rustls with ring does not support, for example P-521.
+    #[error("the key is damaged or of an unsupported kind: {0}; {SUPPORTED_KEYS}")]
+    KeyKind(#[source] rustls::Error),
     /// The certificate of this broker has expired, so no client would accept it.
     #[error("the certificate expired on {}; get a new one", format_rfc3339_seconds(*.0))]
     Expired(SystemTime),
@@ -120,7 +120,7 @@ impl TlsError {
             Self::Key(_)
             | Self::KeyIsCertificate
             | Self::EncryptedKey
-            | Self::KeyKind
+            | Self::KeyKind(_)
             | Self::KeyMismatch => TlsPart::Key,
             Self::AuthorityPem(_) | Self::Authority(_) | Self::Authorities(_) => TlsPart::ClientCa,
             Self::RevocationWithoutAuthority | Self::RevocationListWithdrawn => {

@@ -137,7 +137,7 @@ impl ParsedTls {
         // can be resumed.
         let config = builder.with_single_cert(chain, key).map_err(|error| match error {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsError::KeyMismatch,
-            rustls::Error::General(_) => TlsError::KeyKind,
+            error @ rustls::Error::General(_) => TlsError::KeyKind(error),
             other => TlsError::Rustls(other),
         })?;
         Ok(Self { config: Arc::new(config), trust, not_after, warnings })

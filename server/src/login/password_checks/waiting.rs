@@ -17,8 +17,8 @@ pub(super) const WAITING_MAX: usize = 64;
 pub(super) struct Waiting(Mutex<BTreeMap<IpAddr, usize>>);
 
 impl Waiting {
-    /// Takes a place until the result is dropped. `None` if the network of the address has as many
-    /// places as are free: one network gets half of them, and a second one finds a place.
+    /// Takes a place until the result is dropped. `None` if as many logins of the same network
+    /// wait as places are free: one network gets half of them, and a second one finds a place.
     pub(super) fn enter(&self, address: IpAddr) -> Option<Place<'_>> {
         let network = network(address);
         let mut waiting = lock(&self.0);

@@ -234,11 +234,9 @@ impl<T: Task, L: Link> Driver<T, L> {
                 }
                 () = sleep_until(stopping) => return End::Stopped,
             };
-            // A link may report capacity without the broker.
-            probe = probe.filter(|_| matches!(event, Ok(LinkEvent::Writable)));
-            let handled = handle_events(task, link, clock, &mut refused, event).await;
-            if let Err(error) = handled {
-                return End::Failed(error);
+            match handle_events(task, link, clock, &mut refused, event).await {
+                Ok(is_alive) => probe = probe.filter(|_| !is_alive),
+                Err(error) => return End::Failed(error),
             }
         }
     }
@@ -262,27 +260,33 @@ async fn next_event<L: Link>(
 }
 
 /// Handles an event of the link, and further events that are ready now. These events together cause
-/// one batch for the journal.
+/// one batch for the journal. Returns whether one of them is from the broker: a link may report
+/// capacity without it.
 async fn handle_events<T: Task, L: Link>(
     task: &mut T,
     link: &mut L,
     clock: &Clock,
     refused: &mut Option<Transmit>,
     first: Result<LinkEvent<L::Message>, LinkError>,
-) -> Result<(), LinkError> {
-    handle_event(task, clock, first?);
+) -> Result<bool, LinkError> {
+    let is_of_broker = |event: &LinkEvent<L::Message>| !matches!(event, LinkEvent::Writable);
+    let first = first?;
+    let mut is_alive = is_of_broker(&first);
+    handle_event(task, clock, first);
     for _ in 1..EVENTS_PER_TURN {
         task.publish_stats();
         send_ready(task, link, refused);
         match poll_once(link.next_event(task.can_receive())).await {
             Some(event) => {
+                let event = event?;
+                is_alive |= is_of_broker(&event);
                 handle_due_timeout(task, clock);
-                handle_event(task, clock, event?);
+                handle_event(task, clock, event);
             }
             None => break,
         }
     }
-    Ok(())
+    Ok(is_alive)
 }
 
 /// Handles a deadline that has passed: it comes before the next packet.

@@ -158,8 +158,8 @@ impl Options {
         self
     }
 
-    /// Sets the timeout of an attempt to connect to one address, in whole seconds up to a day; 5 by
-    /// default.
+    /// Sets the timeout of an attempt to connect to one host, over all its IP addresses, in whole
+    /// seconds up to a day; 5 by default.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = Duration::from_secs(timeout.as_secs().clamp(1, 86_400));

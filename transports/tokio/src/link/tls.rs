@@ -157,11 +157,18 @@ pub enum TlsError {
         /// The file of the certificate chain.
         chain: PathBuf,
     },
-    /// The key of this client is of a kind that rustls with ring does not support, for example P-521.
-    #[error("{}: the key is not supported; {SUPPORTED_KEYS}", file.display())]
+    /// The key of this client is damaged, or of a kind that rustls with ring does not support, for
+    /// example P-521.
+    #[error(
+        "{}: the key is damaged or of an unsupported kind: {error}; {SUPPORTED_KEYS}",
+        file.display()
+    )]
     KeyKind {
         /// The file of the key.
         file: PathBuf,
+        /// Cause.
+        #[source]
+        error: rustls::Error,
     },
     /// The certificate and the key of this client are invalid or do not match.
     #[error("{} and {}: {error}", chain.display(), key.display())]
@@ -205,7 +212,7 @@ pub fn tls_config(tls: &Tls) -> Result<Arc<ClientConfig>, TlsError> {
             let der = key::private_key(key, tls)?;
             let identity = builder.with_client_auth_cert(certificates(chain)?, der);
             identity.map_err(|error| match error {
-                rustls::Error::General(_) => TlsError::KeyKind { file: key.clone() },
+                error @ rustls::Error::General(_) => TlsError::KeyKind { file: key.clone(), error },
                 error if is_version_one(&error) => TlsError::VersionOne { chain: chain.clone() },
                 error => TlsError::Identity { chain: chain.clone(), key: key.clone(), error },
             })?
