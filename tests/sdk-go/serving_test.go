@@ -24,7 +24,7 @@ import (
 )
 
 // Nothing here takes that long unless it hangs.
-const hangs = 15 * time.Second
+const hangs = time.Minute
 
 // place is where a store can be reached.
 type place struct{ port uint16 }
@@ -34,7 +34,7 @@ type place struct{ port uint16 }
 func everywhere(t *testing.T, test func(*testing.T, place), arguments ...string) {
 	t.Helper()
 	delivering(t, test, arguments...)
-	t.Run("beside mosquitto", func(t *testing.T) {
+	t.Run("with mosquitto", func(t *testing.T) {
 		t.Parallel()
 		broker := startMosquitto(t)
 		url := fmt.Sprintf("mqtt://127.0.0.1:%d", broker.port)
