@@ -6,14 +6,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/Azure/iot-operations-sdks/go/mqtt"
 	"github.com/Azure/iot-operations-sdks/go/protocol/hlc"
 )
 
-// double is a store with a fault in one of twenty requests.
-type double struct {
+// faultyStore is a store with a fault in one of twenty requests.
+type faultyStore struct {
 	fault    string
 	clock    *hlc.Global
 	requests int
@@ -24,13 +23,13 @@ type double struct {
 type stored struct{ value, version string }
 
 // execute returns the payload and the version of a response.
-func (d *double) execute(words []string) (string, string) {
+func (s *faultyStore) execute(words []string) (string, string) {
 	verb, key := words[0], words[1]
-	found, present := d.now[key]
-	isFaulty := d.requests%20 == 0
+	found, present := s.now[key]
+	isFaulty := s.requests%20 == 0
 	switch {
 	case verb == "GET":
-		if old, ok := d.old[key]; ok && isFaulty && d.fault == "stale" {
+		if old, ok := s.old[key]; ok && isFaulty && s.fault == "stale" {
 			found, present = old, true
 		}
 		if !present {
@@ -42,30 +41,30 @@ func (d *double) execute(words []string) (string, string) {
 		if present && (condition == "NX" || condition == "NEX" && found.value != words[2]) {
 			return ":-1", found.version
 		}
-		version, err := d.clock.Get()
+		version, err := s.clock.Get()
 		if err != nil {
 			panic(err)
 		}
-		if !isFaulty || d.fault != "lost" {
-			d.old[key], d.now[key] = found, stored{words[2], version.String()}
+		if !isFaulty || s.fault != "lost" {
+			s.old[key], s.now[key] = found, stored{words[2], version.String()}
 		}
-		d.lastSet = words
+		s.lastSet = words
 		return "+OK", version.String()
 	case !present:
 		return ":0", ""
 	case verb == "VDEL" && found.value != words[2]:
 		return ":-1", found.version
 	}
-	delete(d.now, key)
+	delete(s.now, key)
 	return ":1", found.version
 }
 
-// startDouble starts a double beside mosquitto.
-func startDouble(t *testing.T, fault string) place {
+// startFaultyStore starts a faulty store with mosquitto.
+func startFaultyStore(t *testing.T, fault string) place {
 	t.Helper()
 	broker := startMosquitto(t)
-	client := session(t, "double", mqtt.TCPConnection("127.0.0.1", broker.port))
-	d := &double{fault: fault, clock: hlc.New(), now: map[string]stored{}, old: map[string]stored{}}
+	client := session(t, "faulty-store", mqtt.TCPConnection("127.0.0.1", broker.port))
+	faulty := &faultyStore{fault: fault, clock: hlc.New(), now: map[string]stored{}, old: map[string]stored{}}
 	// The SDK handles messages at the same time.
 	var mu sync.Mutex
 	t.Cleanup(client.RegisterMessageHandler(func(_ context.Context, message *mqtt.Message) {
@@ -79,10 +78,10 @@ func startDouble(t *testing.T, fault string) place {
 				words = append(words, line)
 			}
 		}
-		d.requests++
-		payload, version := d.execute(words)
-		if d.fault == "twice" && d.requests%20 == 0 && d.lastSet != nil {
-			d.execute(d.lastSet)
+		faulty.requests++
+		payload, version := faulty.execute(words)
+		if faulty.fault == "twice" && faulty.requests%20 == 0 && faulty.lastSet != nil {
+			faulty.execute(faulty.lastSet)
 		}
 		properties := mqtt.WithUserProperties{"__stat": "200", "__protVer": "1.0"}
 		if version != "" {
@@ -99,13 +98,17 @@ func startDouble(t *testing.T, fault string) place {
 }
 
 func TestABrokenStoreIsCaught(t *testing.T) {
+	const responses = 5_000
 	t.Run("none", func(t *testing.T) {
-		clients(t, startDouble(t, ""), 2*time.Second, nil, asks).passes(registers)
+		sound := plan{responses: responses, limit: soundTime}
+		runClients(t, startFaultyStore(t, ""), sound, sendAllKinds).passes(registers)
 	})
 	for _, fault := range []string{"stale", "lost", "twice"} {
 		t.Run(fault, func(t *testing.T) {
-			at := startDouble(t, fault)
-			caught(t, registers, func() *history { return clients(t, at, time.Second, nil, asks) })
+			at := startFaultyStore(t, fault)
+			expectCaught(t, registers, func() *history {
+				return runClients(t, at, plan{responses: responses, limit: faultyTime}, sendAllKinds)
+			})
 		})
 	}
 }
