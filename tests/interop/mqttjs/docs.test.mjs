@@ -10,7 +10,8 @@ for (const url of [`mqtt://${host}:${INTEROP_PORT}`, `ws://${host}:${INTEROP_WEB
   test(`program of the page, ${url.split(":")[0]}`, async () => {
     const [, program] = (await readFile(INTEROP_PAGE, "utf8")).match(/```javascript\n(.*?)```/s);
     await writeFile("without-sdk.mjs", program);
-    const limits = { timeout: 15_000 };
+    // The program does not take that long unless it hangs.
+    const limits = { timeout: 120_000 };
     const { stdout } = await promisify(execFile)("node", ["without-sdk.mjs", url], limits);
     const version = String.raw`\d+:\d+:StateStore`;
     const lines = `^\\[ 'OK', '${version}' \\]\n21 ${version}\nundefined undefined\n$`;
