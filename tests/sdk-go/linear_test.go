@@ -31,7 +31,7 @@ const (
 	// turnsMax bounds the memory of a history.
 	turnsMax = 200_000
 	// checkTime is the time limit of the checker for each key. After unknownMax keys that
-	// it could not check in time, it leaves out the others.
+	// it could not check in time, and one that it could, it leaves out the others.
 	checkTime, unknownMax = 30 * time.Second, 5
 	// soundTime limits a run against a sound store, which needs responsesMin responses in
 	// it. faultyTime limits a run against a faulty store, which needs all its responses:
@@ -223,7 +223,7 @@ func (h *history) check(model porcupine.Model) (porcupine.CheckResult, []porcupi
 			h.t.Logf("%q with %d operations could not be checked in time", key, len(operations))
 		}
 		checked++
-		if unknown == unknownMax {
+		if unknown >= unknownMax && verdict == porcupine.Ok {
 			break
 		}
 	}
@@ -386,10 +386,10 @@ func TestRequestsAndCountsUnderALockAreLinearizable(t *testing.T) {
 		requests, edits int
 		run             func(*testing.T, plan, worker) *history
 	}{
-		"alone": {50_000, 2_000, func(t *testing.T, plan plan, work worker) *history {
+		"alone": {30_000, 1_000, func(t *testing.T, plan plan, work worker) *history {
 			return runClients(t, startStore(t, "--listen", "127.0.0.1:0"), plan, work)
 		}},
-		"behind cuts and repetitions": {20_000, 500, func(t *testing.T, plan plan, work worker) *history {
+		"behind cuts and repetitions": {12_000, 400, func(t *testing.T, plan plan, work worker) *history {
 			at, proxy := startProxy(t, startStore(t, "--listen", "127.0.0.1:0"), faults)
 			plan.isMissing = func() bool {
 				printed := proxy.printed.String()
@@ -401,7 +401,7 @@ func TestRequestsAndCountsUnderALockAreLinearizable(t *testing.T) {
 			}
 			return h
 		}},
-		"with mosquitto, killed": {600, 400, func(t *testing.T, plan plan, work worker) *history {
+		"with mosquitto, killed": {400, 300, func(t *testing.T, plan plan, work worker) *history {
 			broker, kill := startKillable(t, "--data-dir", t.TempDir(), "--durable", "all")
 			plan.disturb = kill
 			return runClients(t, broker, plan, work)
