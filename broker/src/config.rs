@@ -183,8 +183,8 @@ pub trait Acl: Send + Sync {
 #[derive(Clone, Default)]
 pub struct Admission {
     /// User that the client belongs to. A client cannot take over the session of another user. With
-    /// Clean Start, it ends that session if the other client is disconnected, and the session has
-    /// no subscriptions, messages and will.
+    /// Clean Start, it ends that session if the other client has been disconnected for 30 seconds, and
+    /// the session has no subscriptions, messages and will.
     pub user: Option<Arc<str>>,
     /// Access control list of the client. `None` selects the list of the [`Config`].
     pub acl: Option<Arc<dyn Acl>>,

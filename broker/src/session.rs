@@ -204,6 +204,11 @@ impl Session {
         self.ends_at.map(|at| (!self.is_empty(), at.saturating_sub(self.expiry)))
     }
 
+    /// Returns whether the client has been disconnected for this time.
+    pub(crate) fn is_away_for(&self, now: Duration, time: Duration) -> bool {
+        self.ends_at.is_some_and(|at| now >= at.saturating_sub(self.expiry).saturating_add(time))
+    }
+
     /// Bytes of the session, including its messages.
     pub(crate) const fn bytes(&self) -> usize {
         self.account.bytes() + self.unread.bytes()

@@ -37,8 +37,8 @@ impl Exit {
         (Self::LockLost, "lock: the lock was lost and its command was ended"),
         (Self::CommandNotExecutable, "lock, dev: the command cannot be executed"),
         (Self::CommandNotFound, "lock, dev: the command does not exist"),
-        (Self::Interrupt, "interrupted by SIGINT (serve, watch, elect: 0)"),
-        (Self::Terminate, "ended by SIGTERM (serve, watch, elect: 0)"),
+        (Self::Interrupt, "interrupted by SIGINT (serve, dev, watch, elect: 0)"),
+        (Self::Terminate, "ended by SIGTERM (serve, dev, watch, elect: 0)"),
     ];
 
     pub(crate) const fn number(self) -> u8 {

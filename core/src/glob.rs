@@ -5,7 +5,7 @@
 //! * `[abc]` and `[a-z]` match one of these characters.
 //! * `[!abc]` matches one other character; `[^abc]` does **not** mean that.
 //! * `**/` matches nothing, or any number of levels with their `/`.
-//! * `**` at the end matches anything.
+//! * `**` or `**/` at the end matches anything.
 //! * `a**`, `**a`, `***` and `[a` are invalid: [`PatternError`].
 //! * Any other character matches itself. A backslash is not an escape: write a special character as
 //!   a class, for example `[*]`.

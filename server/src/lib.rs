@@ -127,9 +127,7 @@
 //! * **Memory.** A client that exceeds its limit is disconnected, and its session ends. If the
 //!   memory of the broker is exhausted, this happens to the client that uses most, of the user that
 //!   uses most in total. The reason is 0x97, quota exceeded. A QoS 1 or 2 message is never silently
-//!   dropped for a client, unless it has expired or exceeds the client's maximum packet size. If
-//!   such a message is a notification, the client is disconnected, so that it registers again and
-//!   reads the key.
+//!   dropped for a client, unless it has expired or exceeds the client's maximum packet size.
 //! * **Requests** wait for the store in one queue per client, and the queues are served in turn. A
 //!   client with 256 KiB of waiting requests is not read from until the store has received some of
 //!   them. Other clients are not delayed by this. Without a store, requests wait until there is

@@ -19,6 +19,10 @@ use statestore_mqtt::Reason;
 use statestore_mqtt::packet::{self, ConnAck, Connect, Packet, Publish};
 use statestore_mqtt::property::Property;
 
+/// Time after a disconnect in which an empty session keeps its client id from other users. Responses
+/// to the last requests of its client may still come, and the host names clients by their ids.
+const RESERVED_FOR: Duration = Duration::from_secs(30);
+
 /// A client whose login was accepted.
 struct Candidate<'a> {
     connect: &'a Connect<'a>,
@@ -119,8 +123,9 @@ impl Broker {
         let will = will.map(|will| self.build_will(now, &**acl, client, will));
         let will = will.transpose().map_err(Rejection::silent)?;
         // With Clean Start, a client ends the empty session of a disconnected client of another user.
-        let is_evictable =
-            |before: &Session| connect.clean_start && !before.is_connected() && before.is_empty();
+        let is_evictable = |before: &Session| {
+            connect.clean_start && before.is_empty() && before.is_away_for(now, RESERVED_FOR)
+        };
         let before = self.sessions.by_client(client_id).filter(|before| before.user != *user);
         if before.is_some_and(|before| !is_evictable(before)) {
             let reason = Reason::CLIENT_IDENTIFIER_NOT_VALID;

@@ -160,6 +160,8 @@ fn session_of_a_disconnected_user_that_loses_nothing_gives_way_to_clean_start() 
     assert_eq!(net.receive(a1), accepted);
     net.close(a1);
     while net.broker.poll_event().is_some() {}
+    assert_eq!(log_in(&mut net, "a1", CLEAN, "abe"), rejected, "responses may still come");
+    net.advance(seconds(30));
     assert_eq!(log_in(&mut net, "a1", PERSISTENT, "abe"), rejected, "without Clean Start");
     assert_eq!(log_in(&mut net, "a1", CLEAN, "abe"), accepted);
     let a2 = net.try_connect("a2", PERSISTENT);
@@ -167,6 +169,7 @@ fn session_of_a_disconnected_user_that_loses_nothing_gives_way_to_clean_start() 
     net.receive(a2);
     net.subscribe(a2, "a/1", Qos::AtLeastOnce);
     net.close(a2);
+    net.advance(seconds(30));
     while net.broker.poll_event().is_some() {}
     assert_eq!(log_in(&mut net, "a2", CLEAN, "abe"), rejected, "with a subscription");
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::OpenError;
@@ -12,9 +13,14 @@ use crate::files::{self, DATABASE, LOCK, LOG, MARK};
 pub(crate) struct Directory {
     path: PathBuf,
     lock: File,
-    /// The directory itself, also locked: the lock file may be deleted. `None` where directories
-    /// cannot be locked.
+    /// The directory itself, also locked: the lock file may be deleted. `None` where other users
+    /// could lock it and so block the store.
     own_lock: Option<File>,
+}
+
+/// Returns whether other users can neither read nor write this directory.
+fn is_private(directory: &File) -> bool {
+    directory.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o077 == 0)
 }
 
 impl Drop for Directory {
@@ -41,7 +47,7 @@ impl Directory {
             .open(&file)
             .map_err(lock_error)?;
         // First, so that of two processes one gets both locks.
-        let own_lock = File::open(path).ok();
+        let own_lock = File::open(path).ok().filter(is_private);
         let own_result = own_lock.as_ref().map_or(Ok(()), File::try_lock);
         let result = match own_result {
             Err(TryLockError::WouldBlock) => Err(TryLockError::WouldBlock),

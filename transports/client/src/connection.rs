@@ -213,6 +213,10 @@ impl adapter::Connection for Connection {
         }
     }
 
+    fn last_read(&self) -> Option<Instant> {
+        Some(self.socket.last_read())
+    }
+
     async fn next_event(&mut self, messages: bool) -> Result<ConnectionEvent<Message>, LinkError> {
         loop {
             if let Some(event) = self.poll_event(messages) {

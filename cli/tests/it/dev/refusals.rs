@@ -214,7 +214,7 @@ fn directory_that_other_users_can_change_is_refused() {
 fn named_pipe_is_refused_at_once() {
     let dir = Scratch::new("dev-pipe");
     assert_eq!(run(dev(&dir, &[]).args(["--", "true"])).code, Some(0));
-    for name in ["client.key", "env.json", ".made.json"] {
+    for name in ["env.json", "client.key", ".made.json"] {
         let path = Path::new(dir.path()).join(name);
         let before = fs::read(&path).expect("a file");
         fs::remove_file(&path).expect("a file");

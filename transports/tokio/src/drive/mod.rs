@@ -249,14 +249,23 @@ async fn next_event<L: Link>(
     messages: bool,
     probe: Option<tokio::time::Instant>,
 ) -> Result<LinkEvent<L::Message>, LinkError> {
-    let event = link.next_event(messages);
-    let Some(until) = probe.filter(|_| messages) else { return event.await };
-    tokio::time::timeout_at(until, event).await.unwrap_or_else(|_| {
-        let seconds = PROBE_MAX.as_secs();
-        let text =
-            format!("the broker sent nothing within {seconds} s after a request had timed out");
-        Err(LinkError::new(LinkErrorKind::TimedOut, text))
-    })
+    let Some(mut until) = probe.filter(|_| messages) else {
+        return link.next_event(messages).await;
+    };
+    loop {
+        if let Ok(event) = tokio::time::timeout_at(until, link.next_event(messages)).await {
+            return event;
+        }
+        // A large packet takes longer than the probe on a slow connection.
+        let later = link.last_read().map(|at| at + PROBE_MAX);
+        match later.filter(|later| *later > until) {
+            Some(later) => until = later,
+            None => break,
+        }
+    }
+    let seconds = PROBE_MAX.as_secs();
+    let text = format!("the broker sent nothing within {seconds} s after a request had timed out");
+    Err(LinkError::new(LinkErrorKind::TimedOut, text))
 }
 
 /// Handles an event of the link, and further events that are ready now. These events together cause

@@ -107,6 +107,12 @@ pub trait Connection: Send + 'static {
         messages: bool,
     ) -> impl Future<Output = Result<ConnectionEvent<Self::Message>, LinkError>> + Send;
 
+    /// Time at which bytes of the broker last arrived, also those of an incomplete packet. `None` if
+    /// the connection does not know it.
+    fn last_read(&self) -> Option<Instant> {
+        None
+    }
+
     /// Queues the acknowledgement of a received message. The caller keeps the order of arrival.
     /// There are at most [`Options::receive_maximum`] of them, so there is always capacity.
     fn acknowledge(&mut self, id: PacketId);

@@ -371,6 +371,10 @@ impl<C: Connector> Link for ManagedLink<C> {
         }
     }
 
+    fn last_read(&self) -> Option<Instant> {
+        self.active.as_ref()?.connection.last_read()
+    }
+
     async fn next_event(&mut self, messages: bool) -> Result<LinkEvent<Self::Message>, LinkError> {
         loop {
             let Some(active) = &mut self.active else {

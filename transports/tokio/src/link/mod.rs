@@ -89,6 +89,12 @@ pub trait Link: Send + 'static {
         messages: bool,
     ) -> impl Future<Output = Result<LinkEvent<Self::Message>, LinkError>> + Send;
 
+    /// Time at which bytes of the broker last arrived, also those of an incomplete packet. `None` if
+    /// the link does not know it.
+    fn last_read(&self) -> Option<tokio::time::Instant> {
+        None
+    }
+
     /// Sends the queued packets and a DISCONNECT, and waits for that for a short time at most.
     fn disconnect(&mut self) -> impl Future<Output = ()> + Send;
 }
