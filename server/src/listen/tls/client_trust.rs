@@ -16,7 +16,7 @@ use webpki::{
 use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode as _;
 use x509_cert::der::oid::AssociatedOid as _;
-use x509_cert::ext::pkix::CrlNumber;
+use x509_cert::ext::pkix::{CrlNumber, IssuingDistributionPoint};
 
 use super::pem::RevocationPolicy;
 use super::server_tls::ServerTls;
@@ -31,6 +31,8 @@ struct ListVersion {
     number: Option<(usize, Vec<u8>)>,
     /// Time of issue, since 1970.
     this_update: Duration,
+    /// The issuing distribution point: a CA can split its list into several with their own.
+    point: Option<Vec<u8>>,
 }
 
 impl ListVersion {
@@ -38,12 +40,16 @@ impl ListVersion {
         let list: CertificateList = CertificateList::from_der(list).ok()?;
         let list = list.tbs_cert_list;
         let extensions = list.crl_extensions.iter().flatten();
-        let mut numbers = extensions.filter(|extension| extension.extn_id == CrlNumber::OID);
-        let number = numbers.find_map(|extension| {
-            let CrlNumber(number) = CrlNumber::from_der(extension.extn_value.as_bytes()).ok()?;
+        let value = |oid| {
+            let mut found = extensions.clone().filter(|extension| extension.extn_id == oid);
+            found.next().map(|extension| extension.extn_value.as_bytes())
+        };
+        let number = value(CrlNumber::OID).and_then(|number| {
+            let CrlNumber(number) = CrlNumber::from_der(number).ok()?;
             Some((number.as_bytes().len(), number.as_bytes().to_vec()))
         });
-        Some(Self { number, this_update: list.this_update.to_unix_duration() })
+        let point = value(IssuingDistributionPoint::OID).map(<[u8]>::to_vec);
+        Some(Self { number, this_update: list.this_update.to_unix_duration(), point })
     }
 }
 
@@ -93,10 +99,13 @@ impl ClientTrust {
         let has_root = |trust: &Self, subject: &[u8]| {
             trust.roots.roots.iter().any(|root| *root.subject == *subject)
         };
+        let point = |version: &Option<ListVersion>| version.as_ref()?.point.clone();
         !self.listed().all(|(list, version)| {
             let issuer = list.issuer();
-            (has_root(self, issuer) && !has_root(next, issuer))
-                || next.listed().any(|(other, new)| other.issuer() == issuer && new >= version)
+            let replaces = |(other, new): (&CertRevocationList<'_>, &Option<ListVersion>)| {
+                other.issuer() == issuer && point(new) == point(version) && new >= version
+            };
+            (has_root(self, issuer) && !has_root(next, issuer)) || next.listed().any(replaces)
         })
     }
 
