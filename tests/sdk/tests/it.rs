@@ -249,15 +249,15 @@ mod cases {
             client.set(vec![b'a', 0xff], b"v".into(), TIMEOUT, None, SetOptions::default());
         assert!(binary.await.expect("set").response);
         for (pattern, expected) in [
-            ("a?", &["a*", "a1", "a2"][..]),
-            ("a[0-9]", &["a1", "a2"]),
-            ("a[!0-9]", &["a*"]),
-            ("a[*]", &["a*"]),
-            ("?1", &["a1", "\u{e9}1"]),
-            ("b/*", &["b/1", "b/1/2"]),
-            ("b/**/2", &["b/1/2"]),
+            ("a?", &[&b"a*"[..], b"a1", b"a2", b"a\xff"][..]),
+            ("a[0-9]", &[b"a1", b"a2"]),
+            ("a[!0-9]", &[b"a*", b"a\xff"]),
+            ("a[*]", &[b"a*"]),
+            ("?1", &[b"a1", "\u{e9}1".as_bytes()]),
+            ("b/*", &[b"b/1", b"b/1/2"]),
+            ("b/**/2", &[b"b/1/2"]),
             ("A*", &[]),
-            ("[.b]*", &[".", "b/1", "b/1/2"]),
+            ("[.b]*", &[b".", b"b/1", b"b/1/2"]),
         ] {
             let expected: Vec<Vec<u8>> = expected.iter().map(|key| (*key).into()).collect();
             assert_eq!(listed(client, pattern).await.0, expected, "{pattern}");
