@@ -204,9 +204,10 @@ impl Session {
         self.ends_at.map(|at| (!self.is_empty(), at.saturating_sub(self.expiry)))
     }
 
-    /// Returns whether the client has been disconnected for this time.
-    pub(crate) fn is_away_for(&self, now: Duration, time: Duration) -> bool {
-        self.ends_at.is_some_and(|at| now >= at.saturating_sub(self.expiry).saturating_add(time))
+    /// Returns whether the session is empty and its client has been disconnected for this time.
+    pub(crate) fn is_empty_for(&self, now: Duration, time: Duration) -> bool {
+        self.away_now()
+            .is_some_and(|(has_contents, since)| !has_contents && now >= since.saturating_add(time))
     }
 
     /// Bytes of the session, including its messages.

@@ -123,9 +123,8 @@ impl Broker {
         let will = will.map(|will| self.build_will(now, &**acl, client, will));
         let will = will.transpose().map_err(Rejection::silent)?;
         // With Clean Start, a client ends the empty session of a disconnected client of another user.
-        let is_evictable = |before: &Session| {
-            connect.clean_start && before.is_empty() && before.is_away_for(now, RESERVED_FOR)
-        };
+        let is_evictable =
+            |before: &Session| connect.clean_start && before.is_empty_for(now, RESERVED_FOR);
         let before = self.sessions.by_client(client_id).filter(|before| before.user != *user);
         if before.is_some_and(|before| !is_evictable(before)) {
             let reason = Reason::CLIENT_IDENTIFIER_NOT_VALID;

@@ -241,12 +241,13 @@ async fn revoked_client_cannot_resume_a_session() {
         for _ in 0..3 {
             assert!(connect(&broker, &client).await.is_none());
         }
-        // A reload cannot take back a revocation.
+        // A reload cannot withdraw a revocation.
         live.0.make_authority("foreign");
         live.0.make_revocation_list("foreign", "foreign", &[], None);
         let dates = Some(("20200101000000Z", "20200102000000Z"));
         live.0.make_revocation_list("old", "ca", &[], dates);
-        for list in ["foreign.crl", "old.crl"] {
+        live.0.make_partial_revocation_list("partial", "ca");
+        for list in ["foreign.crl", "old.crl", "partial.crl"] {
             live.install(list, "live.crl");
             let error = tls.reload().expect_err(list);
             let kind = error.kind();

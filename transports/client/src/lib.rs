@@ -147,8 +147,8 @@ impl From<Infallible> for ConnectError {
 /// ```
 ///
 /// # Errors
-/// [`ConnectError`] for an invalid URL or client id, or a missing feature. Errors of the connection are reported by
-/// [`StateStore::status`] and by requests.
+/// [`ConnectError`] for an invalid URL or client id, or a missing feature. Errors of the connection
+/// are reported by [`StateStore::status`] and by requests.
 ///
 /// # Panics
 /// Outside of a tokio runtime; [`Builder::runtime`] accepts another, see [`connect_with`].

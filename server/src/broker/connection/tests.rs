@@ -69,15 +69,20 @@ fn connect_as(client_id: &str) -> BytesMut {
     bytes
 }
 
+/// Connects client `a`, without reading its CONNACK.
+async fn log_in(driver: &Arc<BrokerDriver>, client: &mut DuplexStream) {
+    client.write_all(&connect()).await.expect("capacity");
+    while !driver.with_broker(|broker, _| broker.is_connected("a")) {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Unread output takes memory, which may be why the client is disconnected.
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn client_with_large_unread_output_is_closed_at_once() {
     for (len, is_waited_for) in [(10_000, true), (100_000, false)] {
         let (driver, mut client, serving) = start(1_000);
-        client.write_all(&connect()).await.expect("capacity");
-        while !driver.with_broker(|broker, _| broker.is_connected("a")) {
-            tokio::task::yield_now().await;
-        }
+        log_in(&driver, &mut client).await;
         let publish = Publish {
             dup: false,
             qos: Qos::AtMostOnce,
@@ -105,10 +110,7 @@ async fn client_with_large_unread_output_is_closed_at_once() {
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn client_with_unread_output_that_violates_the_protocol_is_closed() {
     let (driver, mut client, serving) = start(1_000);
-    client.write_all(&connect()).await.expect("capacity");
-    while !driver.with_broker(|broker, _| broker.is_connected("a")) {
-        tokio::task::yield_now().await;
-    }
+    log_in(&driver, &mut client).await;
     let mut message = Publish {
         dup: false,
         qos: Qos::AtMostOnce,

@@ -16,13 +16,17 @@ use webpki::{
 use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode as _;
 use x509_cert::der::oid::AssociatedOid as _;
-use x509_cert::ext::pkix::{CrlNumber, IssuingDistributionPoint};
+use x509_cert::der::oid::ObjectIdentifier;
+use x509_cert::ext::pkix::CrlNumber;
 
 use super::pem::RevocationPolicy;
 use super::server_tls::ServerTls;
 
 /// Minimum number of registered certificates for a sweep.
 const SWEEP_MIN: usize = 1_024;
+
+/// The extension of RFC 5280, section 5.2.5.
+const ISSUING_DISTRIBUTION_POINT: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.28");
 
 /// Version of a revocation list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +52,7 @@ impl ListVersion {
             let CrlNumber(number) = CrlNumber::from_der(number).ok()?;
             Some((number.as_bytes().len(), number.as_bytes().to_vec()))
         });
-        let point = value(IssuingDistributionPoint::OID).map(<[u8]>::to_vec);
+        let point = value(ISSUING_DISTRIBUTION_POINT).map(<[u8]>::to_vec);
         Some(Self { number, this_update: list.this_update.to_unix_duration(), point })
     }
 }

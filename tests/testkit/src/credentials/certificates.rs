@@ -97,10 +97,32 @@ impl Certificates {
         revoked: &[&str],
         dates: Option<(&str, &str)>,
     ) {
-        let config = "[ca]\ndefault_ca=here\n[here]\ndatabase=crl.index\ncrlnumber=crl.number\n\
-                      default_md=sha256\nunique_subject=no\ncrl_extensions=extensions\n\
-                      [extensions]\nauthorityKeyIdentifier=keyid:always\n";
-        for (name, text) in [("crl.cnf", config), ("crl.index", ""), ("crl.number", "01\n")] {
+        self.make_list(list, authority, revoked, dates, "");
+    }
+
+    /// Creates `{list}.crl`, an empty revocation list of an authority for one distribution point.
+    ///
+    /// # Panics
+    /// If openssl fails.
+    pub fn make_partial_revocation_list(&self, list: &str, authority: &str) {
+        let point = "issuingDistributionPoint=critical,@point\n[point]\nfullname=URI:http://one\n";
+        self.make_list(list, authority, &[], None, point);
+    }
+
+    fn make_list(
+        &self,
+        list: &str,
+        authority: &str,
+        revoked: &[&str],
+        dates: Option<(&str, &str)>,
+        extensions: &str,
+    ) {
+        let config = format!(
+            "[ca]\ndefault_ca=here\n[here]\ndatabase=crl.index\ncrlnumber=crl.number\n\
+             default_md=sha256\nunique_subject=no\ncrl_extensions=extensions\n\
+             [extensions]\nauthorityKeyIdentifier=keyid:always\n{extensions}"
+        );
+        for (name, text) in [("crl.cnf", &*config), ("crl.index", ""), ("crl.number", "01\n")] {
             fs::write(self.0.join(name), text).expect("a file");
         }
         let by = format!("ca -config crl.cnf -cert {authority}.pem -keyfile {authority}.key");

@@ -141,8 +141,9 @@ async fn undelivered_request_has_the_advice_to_start_a_store() {
     assert!(!text.contains(';'), "other reasons have no advice: {text}");
 }
 
-/// A link whose broker stops to respond when the flag is set.
-struct Freezable(HubLink, Arc<AtomicBool>);
+/// A link whose broker stops to respond when the flag is set. Until the time, bytes of an incomplete
+/// packet arrive.
+struct Freezable(HubLink, Arc<AtomicBool>, Option<Instant>);
 
 impl Link for Freezable {
     type Message = Message;
@@ -166,9 +167,30 @@ impl Link for Freezable {
         self.0.next_event(messages).await
     }
 
+    fn last_read(&self) -> Option<Instant> {
+        self.2.map(|until| until.min(Instant::now()))
+    }
+
     async fn disconnect(&mut self) {
         self.0.disconnect().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn broker_that_sends_a_large_packet_slowly_is_not_silent() {
+    let broker = Hub::new();
+    let _service = service(broker.store_link("statestore")).await;
+    let is_frozen = Arc::<AtomicBool>::default();
+    let until = Instant::now() + Duration::from_secs(120);
+    let store = client(Freezable(broker.link("c"), Arc::clone(&is_frozen), Some(until))).await;
+    is_frozen.store(true, Ordering::Relaxed);
+    let mut status = store.status();
+    store.get("k").await.expect_err("no response");
+    while let Some(now) = status.changed().await
+        && !matches!(now, Status::Offline { last_error: Some(_) })
+    {}
+    // Five seconds after the last byte.
+    assert_eq!((Instant::now() - until).as_secs(), 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,7 +198,7 @@ async fn silent_broker_is_reported_five_seconds_after_a_request_timed_out() {
     let broker = Hub::new();
     let service = service(broker.store_link("statestore")).await;
     let is_frozen = Arc::<AtomicBool>::default();
-    let store = client(Freezable(broker.link("c"), Arc::clone(&is_frozen))).await;
+    let store = client(Freezable(broker.link("c"), Arc::clone(&is_frozen), None)).await;
     let mut changes = store.watch("k").await.expect("a watch");
     assert_eq!(changes.next().await, Some(WatchEvent::Live));
     // A broker without a store still responds.
@@ -205,7 +227,7 @@ async fn silent_broker_is_reported_after_the_renewal_of_a_watch_timed_out() {
     let broker = Hub::new();
     let _service = service(broker.store_link("statestore")).await;
     let is_frozen = Arc::<AtomicBool>::default();
-    let store = client(Freezable(broker.link("c"), Arc::clone(&is_frozen))).await;
+    let store = client(Freezable(broker.link("c"), Arc::clone(&is_frozen), None)).await;
     let mut changes = store.watch("k").await.expect("a watch");
     assert_eq!(changes.next().await, Some(WatchEvent::Live));
     is_frozen.store(true, Ordering::Relaxed);
@@ -228,7 +250,7 @@ fn request_that_its_handle_did_not_send_is_not_applied() {
         first.block_on(async { (service(mute).await, client(broker.link("c")).await) });
     let unsent = first.block_on(async {
         let frozen = Arc::new(AtomicBool::new(true));
-        let link = Freezable(broker.link("d"), frozen);
+        let link = Freezable(broker.link("d"), frozen, None);
         statestore_tokio::StateStore::builder().spawn(link).expect("a client id")
     });
     let mut calls = [sent, unsent].map(|store| Box::pin(store.set("k", "v").into_future()));
