@@ -255,6 +255,15 @@ async fn revoked_client_cannot_resume_a_session() {
             assert!(is_it, "{list}: {error}");
             assert!(connect(&broker, &client).await.is_none(), "{list}");
         }
+        // Nor can another CA with the same name.
+        let namesake = Live::new("namesake_of_a_client_ca").expect("as before");
+        fs::copy(namesake.path("none.crl"), live.path("namesake.crl")).expect("copy file");
+        live.install("namesake.crl", "live.crl");
+        let error = tls.reload().expect_err("it is not signed by the client CA");
+        let kind = error.kind();
+        let is_it =
+            matches!(kind, LoadErrorKind::Tls(TlsError::RevocationListSignature { file: 0 }));
+        assert!(is_it, "{error}");
         // A list that is not older may omit the certificate.
         live.0.make_revocation_list("none", "ca", &[], None);
         live.install("none.crl", "live.crl");

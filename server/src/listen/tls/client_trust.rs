@@ -6,17 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
+use tokio_rustls::rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, TrustAnchor, UnixTime,
+};
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{CertRevocationListError, RootCertStore};
 use webpki::{
-    CertRevocationList, EndEntityCert, Error, ExpirationPolicy, KeyUsage, OwnedCertRevocationList,
-    RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath,
+    BorrowedCertRevocationList, CertRevocationList, EndEntityCert, Error, ExpirationPolicy,
+    KeyUsage, OwnedCertRevocationList, RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath,
 };
 use x509_cert::crl::CertificateList;
-use x509_cert::der::Decode as _;
-use x509_cert::der::oid::AssociatedOid as _;
-use x509_cert::der::oid::ObjectIdentifier;
+use x509_cert::der::asn1::{AnyRef, BitStringRef};
+use x509_cert::der::oid::{AssociatedOid as _, ObjectIdentifier};
+use x509_cert::der::{self, Decode as _, Reader as _, SliceReader};
 use x509_cert::ext::pkix::CrlNumber;
 
 use super::pem::RevocationPolicy;
@@ -117,6 +119,19 @@ impl ClientTrust {
         self.parsed_lists.iter().zip(&self.versions)
     }
 
+    /// Returns whether the client CA that the list names as its issuer has signed it, or another of
+    /// this name. The signature of a list of an intermediate CA is verified at each login only.
+    pub(super) fn is_signed(
+        roots: &RootCertStore,
+        list: &CertificateRevocationListDer<'_>,
+    ) -> bool {
+        let Ok(parsed) = BorrowedCertRevocationList::from_der(list) else { return false };
+        let issuer = CertRevocationList::from(parsed);
+        let mut named = roots.roots.iter().filter(|root| *root.subject == *issuer.issuer());
+        named.clone().next().is_none()
+            || named.any(|root| is_signed_by(list, root).unwrap_or(false))
+    }
+
     /// Returns the number of client CAs without a revocation list; zero without any list.
     pub(super) fn unlisted_authorities(&self) -> usize {
         if self.lists.is_empty() {
@@ -157,6 +172,21 @@ impl ClientTrust {
             own.verify_for_usage(algorithms.all, roots, others, now, usage, revocation, None)?;
         Ok(inspect(&path))
     }
+}
+
+fn is_signed_by(list: &[u8], authority: &TrustAnchor<'_>) -> der::Result<bool> {
+    let (signed, algorithm, signature) = SliceReader::new(list)?.sequence(|list| {
+        let signed = list.tlv_bytes()?;
+        der::Result::Ok((signed, AnyRef::decode(list)?, BitStringRef::decode(list)?))
+    })?;
+    let mut key = SliceReader::new(&authority.subject_public_key_info)?;
+    let (key_algorithm, key) = (AnyRef::decode(&mut key)?, BitStringRef::decode(&mut key)?);
+    let all = ring::default_provider().signature_verification_algorithms.all;
+    Ok(all.iter().any(|verifier| {
+        *verifier.public_key_alg_id() == *key_algorithm.value()
+            && *verifier.signature_alg_id() == *algorithm.value()
+            && verifier.verify_signature(key.raw_bytes(), signed, signature.raw_bytes()).is_ok()
+    }))
 }
 
 impl fmt::Debug for ClientTrust {

@@ -81,6 +81,14 @@ pub enum TlsError {
         /// Error of the parser.
         error: VerifierBuilderError,
     },
+    /// A revocation list names a client CA as its issuer, but the key of this CA has not signed it.
+    #[error(
+        "a certificate revocation list is not signed by the client CA that it names as its issuer"
+    )]
+    RevocationListSignature {
+        /// Position of the file, from zero.
+        file: usize,
+    },
     /// A reload would accept certificates that are revoked: the revocation list of a client CA is
     /// missing, or older than the list in force. A restart accepts it.
     #[error(
@@ -126,9 +134,9 @@ impl TlsError {
             Self::RevocationWithoutAuthority | Self::RevocationListWithdrawn => {
                 TlsPart::RevocationList(0)
             }
-            Self::RevocationListPem { file, .. } | Self::RevocationList { file, .. } => {
-                TlsPart::RevocationList(*file)
-            }
+            Self::RevocationListPem { file, .. }
+            | Self::RevocationList { file, .. }
+            | Self::RevocationListSignature { file } => TlsPart::RevocationList(*file),
         }
     }
 }

@@ -186,6 +186,9 @@ fn parse_trust(
             .map_err(|error| TlsError::RevocationListPem { file, error })?;
         // Parsed once more below, to report which file is invalid.
         builder(found.clone()).map_err(|error| TlsError::RevocationList { file, error })?;
+        if !found.iter().all(|list| ClientTrust::is_signed(&roots, list)) {
+            return Err(TlsError::RevocationListSignature { file });
+        }
         lists.extend(found);
     }
     warnings.extend(lists.iter().filter_map(|list| {

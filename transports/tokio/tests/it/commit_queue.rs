@@ -34,12 +34,12 @@ async fn waiting_records_form_one_commit() {
     let running = started(all(), |_| ()).await;
     let Started { disk, store, .. } = &running;
     disk.with(|state| state.holds = true);
-    let sets: Vec<_> = (0..100)
-        .map(|number| {
-            let store = store.clone();
-            tokio::spawn(async move { store.set(format!("k{number}"), "v").await.map(drop) })
-        })
-        .collect();
+    let [first] = spawn_sets(store, ["first"]).await;
+    let mut sets = vec![first];
+    sets.extend((0..100).map(|number| {
+        let store = store.clone();
+        tokio::spawn(async move { store.set(format!("k{number}"), "v").await.map(drop) })
+    }));
     tokio::time::sleep(Duration::from_millis(100)).await;
     disk.permit_commits(2);
     for set in sets {
