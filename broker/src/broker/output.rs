@@ -11,11 +11,16 @@ use crate::incidents::{IncidentKind, IncidentRef};
 use crate::outgoing::{PART_BYTES, PacketSink};
 use crate::session::SendOutcome;
 
+/// Messages that one call drops, since they are expired or too large for the client: a session can
+/// have tens of thousands of them, and other clients wait for the broker meanwhile.
+const DROPPED_MAX: u64 = 512;
+
 /// Next step of the driver after it has written the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Output {
-    /// Call `poll_output` again: more output is ready.
+    /// Call `poll_output` again: more output is ready, or messages that the client will not get were
+    /// dropped. Without bytes to write, let other connections have a turn before.
     More,
     /// Wait for a wake, or for bytes to read.
     Idle,
@@ -55,8 +60,9 @@ impl Broker {
         let (window, Some(session_id)) = (connection.window, connection.session()) else {
             return Output::Idle;
         };
+        let dropped_max = self.stats.dropped.saturating_add(DROPPED_MAX);
         let output = loop {
-            if out.len() >= PART_BYTES {
+            if out.len() >= PART_BYTES || self.stats.dropped >= dropped_max {
                 break Output::More;
             }
             let session = self.sessions.get_mut(session_id);

@@ -342,3 +342,21 @@ proptest! {
         prop_assert_eq!((stats.bytes, stats.retained), (before, 0));
     }
 }
+
+#[test]
+fn one_poll_drops_at_most_512_messages_that_exceed_the_maximum_packet_size() {
+    let (mut net, _) = host_with_memory(100_000_000);
+    let narrow = ConnectOptions { properties: &[Property::MaximumPacketSize(60)], ..CLEAN };
+    let a = net.connect("a", narrow);
+    net.receive(a);
+    let payload = "x".repeat(60);
+    for number in 0..1_024 {
+        let payload = if number == 1_023 { "fits" } else { &*payload };
+        let result = net.broker.deliver(net.now, "a", &publish("r", payload, Qos::AtMostOnce, 0));
+        assert_eq!(result, Reason::SUCCESS);
+    }
+    assert!(poll(&mut net, a, Output::More).is_empty());
+    assert_eq!(net.broker.stats().dropped, 512);
+    assert_eq!(net.receive_payloads(a), ["fits"]);
+    assert_eq!(net.broker.stats().dropped, 1_023);
+}

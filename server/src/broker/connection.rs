@@ -125,9 +125,9 @@ async fn run<S: AsyncRead + AsyncWrite + Unpin>(
             drop(turn);
             return write_last_packets(stream, &mut out.bytes).await;
         }
-        if state.has_yielded {
+        if state.has_yielded || (state.output == Output::More && out.bytes.is_empty()) {
             // The connection used up its turn. It gives the turn back before it writes its output.
-            // It does not read in the next one, in which the broker continues with its packets.
+            // It does not read in the next one, in which the broker continues.
             drop(turn.take());
             turn = driver.acquire_turn(state.rank).await;
             if out.bytes.is_empty() {
