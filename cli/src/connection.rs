@@ -4,9 +4,9 @@ use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
-use statestore_client::{Backoff, ClientLink, Options, Proxy, StateStore, Status, StatusWatch};
+use statestore_client::{Backoff, ClientLink, Options, StateStore, Status, StatusWatch};
 use statestore_server::ClientIds;
-use statestore_server::config::{ClientTlsFiles, ConfigError};
+use statestore_server::config::{ConfigError, ExternalBroker};
 
 use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
@@ -14,89 +14,30 @@ use crate::output::notice;
 use crate::sources::{Endpoint, TOKEN_FILE};
 use statestore_doctor::tls;
 
-/// Address of a broker.
-#[derive(Debug, PartialEq, Eq)]
-struct Address<'a> {
-    host: &'a str,
-    port: u16,
-    tls: bool,
-}
-
 /// Options of a connection; `default_id` is the client id unless one is set.
 pub(crate) fn options(
     brokers: &[String],
     login: &Login,
     default_id: &str,
 ) -> Result<Options, Failure> {
-    let name = |option| login.endpoint.name(option);
-    let (addresses, tls) = addresses(brokers, login.endpoint)?;
-    let client_id = login.client_id.clone().unwrap_or_else(|| default_id.to_owned());
-    if client_id.is_empty() {
-        return Err(Failure::bad_input(format_args!(
-            "{} must not be empty; leave it out for a new one",
-            name("client-id")
-        )));
-    }
-    if login.password.is_some() && login.user.is_none() {
-        return Err(Failure::bad_input(format_args!(
-            "{} requires {} NAME",
-            name("password"),
-            name("user")
-        )));
-    }
-    if login.tls_cert.is_some() != login.tls_key.is_some() {
-        return Err(Failure::bad_input(format_args!(
-            "{} and {} belong together: set both",
-            name("tls-cert"),
-            name("tls-key")
-        )));
-    }
-    if login.tls_key_password_file.is_some() && login.tls_key.is_none() {
-        return Err(Failure::bad_input(format_args!(
-            "{} requires {}",
-            name("tls-key-password-file"),
-            name("tls-key")
-        )));
-    }
-    let mut addresses = addresses.into_iter();
-    let Some(first) = addresses.next() else {
-        return Err(Failure::bad_input(format_args!(
-            "{}: the list is empty; give at least one URL",
-            name("broker")
-        )));
+    let settings = ExternalBroker {
+        broker: brokers.to_vec(),
+        proxy: login.proxy.clone().map(Into::into),
+        client_id: login.client_id.clone(),
+        user: login.user.clone(),
+        password: login.password.clone().map(Into::into),
+        service_account_token_file: login.service_account_token_file.clone(),
+        tls_ca: login.tls_ca.clone(),
+        tls_cert: login.tls_cert.clone(),
+        tls_key: login.tls_key.clone(),
+        tls_key_password_file: login.tls_key_password_file.clone(),
+        ..ExternalBroker::default()
     };
-    let mut options = addresses
-        .fold(Options::new(client_id, first.host, first.port), |options, other| {
-            options.add_address(other.host, other.port)
-        });
-    if let Some(url) = &login.proxy {
-        let proxy = Proxy::from_url(url);
-        let bad = |error| Failure::bad_input(format_args!("{}: {error}", name("proxy")));
-        options = options.proxy(proxy.map_err(bad)?);
-    }
-    if let Some(user) = &login.user {
-        options = options.credentials(user, login.password.as_deref().unwrap_or_default());
-    }
-    if tls {
-        let files = ClientTlsFiles {
-            ca: login.tls_ca.as_deref(),
-            cert: login.tls_cert.as_deref(),
-            key: login.tls_key.as_deref(),
-            key_password: login.tls_key_password_file.as_deref(),
-        };
-        // An invalid file is bad input, not an unreachable broker.
-        let tls = files.load().map_err(|error| invalid_file(&error, login.endpoint))?;
-        options = options.tls(tls);
-    } else if login.tls_ca.is_some() || login.tls_cert.is_some() {
-        return Err(Failure::bad_input(format_args!(
-            "{} and {} require TLS: write the broker as mqtts://HOST:PORT",
-            name("tls-ca"),
-            name("tls-cert")
-        )));
-    }
+    // An invalid file is bad input, not an unreachable broker.
+    let options = settings.options(default_id).map_err(|error| invalid(&error, login.endpoint));
+    let mut options = options?;
     if let Some(path) = &login.service_account_token_file {
         token(path, login.endpoint)?;
-        options = options.service_account_token(path);
     }
     if let Some(time) = login.keep_alive {
         options = options.keep_alive(time);
@@ -107,8 +48,8 @@ pub(crate) fn options(
     Ok(options)
 }
 
-/// The error of a TLS file, with the option or variable that names it.
-fn invalid_file(error: &ConfigError, endpoint: Endpoint) -> Failure {
+/// The error of a setting, with the option or variable that sets it.
+fn invalid(error: &ConfigError, endpoint: Endpoint) -> Failure {
     match (error.key(), error.reason()) {
         (Some(key), Some(reason)) => {
             Failure::bad_input(format_args!("{}: {reason}", endpoint.name(key)))
@@ -204,121 +145,11 @@ pub(crate) fn unique_id(role: &str) -> String {
     format!("statestore-{role}-{:08x}", fastrand::u32(..))
 }
 
-/// Addresses of several URLs, and whether all of them use TLS.
-fn addresses(urls: &[String], endpoint: Endpoint) -> Result<(Vec<Address<'_>>, bool), Failure> {
-    let name = endpoint.name("broker");
-    let (count, most) = (urls.len(), Options::ADDRESSES_MAX);
-    if count > most {
-        return Err(Failure::bad_input(format_args!(
-            "{name}: {count} URLs exceed the limit of {most}; list each broker once"
-        )));
-    }
-    let all = (1..).zip(urls).map(|(number, url)| address(number, url, endpoint));
-    let all = all.collect::<Result<Vec<_>, _>>()?;
-    let tls = all.first().is_some_and(|first| first.tls);
-    if all.iter().any(|other| other.tls != tls) {
-        return Err(Failure::bad_input(format_args!(
-            "{name}: mqtt:// and mqtts:// are mixed; write all brokers as mqtt://, or all as \
-             mqtts://"
-        )));
-    }
-    Ok((all, tls))
-}
-
-/// Parses the URL with this number, from 1.
-fn address(number: usize, url: &str, endpoint: Endpoint) -> Result<Address<'_>, Failure> {
-    let bad = || {
-        let name = endpoint.name("broker");
-        match url.contains('@') {
-            true => Failure::bad_input(format_args!(
-                "{name}: a URL must not contain a login; set {} and {}",
-                endpoint.name("user"),
-                endpoint.password_variable()
-            )),
-            // Without a host, a password is where the port should be, so the URL is not quoted.
-            false => Failure::bad_input(format_args!(
-                "{name}: URL {number} is invalid; write it as mqtt://HOST:PORT, mqtts://HOST:PORT or \
-                 HOST:PORT"
-            )),
-        }
-    };
-    let (tls, rest) = match url.split_once("://") {
-        Some(("mqtt", rest)) => (false, rest),
-        Some(("mqtts", rest)) => (true, rest),
-        // A single word may be a password, so it is not taken for a host.
-        None if url.contains(':') => (false, url),
-        _ => return Err(bad()),
-    };
-    let rest = rest.strip_suffix('/').unwrap_or(rest);
-    let (host, port) = match rest.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| bad())?),
-        _ => (rest, if tls { 8883 } else { 1883 }),
-    };
-    if host.is_empty() || host.contains(['/', '@']) || port == 0 {
-        return Err(bad());
-    }
-    Ok(Address { host, port, tls })
-}
-
 #[cfg(test)]
 mod tests {
+    use statestore_client::Proxy;
+
     use super::*;
-
-    #[test]
-    fn url_has_scheme_host_and_port() {
-        for (url, host, port, tls) in [
-            ("mqtt://127.0.0.1:1883", "127.0.0.1", 1883, false),
-            ("mqtt://broker.example", "broker.example", 1883, false),
-            ("mqtts://broker.example/", "broker.example", 8883, true),
-            ("mqtt://[::1]:1884", "[::1]", 1884, false),
-            ("mqtt://[::1]", "[::1]", 1883, false),
-            ("broker.example:1884", "broker.example", 1884, false),
-        ] {
-            assert_eq!(
-                address(1, url, Endpoint::Broker).unwrap(),
-                Address { host, port, tls },
-                "{url}"
-            );
-        }
-        for url in [
-            "http://h",
-            "h",
-            "h:x",
-            "u:secret@h",
-            "mqtt://",
-            "mqtt://h:0",
-            "mqtt://h:x",
-            "mqtt://u@h",
-            "mqtt://h/x",
-        ] {
-            assert!(matches!(address(1, url, Endpoint::Broker), Err(Failure::Refused(_))), "{url}");
-        }
-        let secret = address(1, "mqtt://alice:secret@h", Endpoint::Broker).unwrap_err().to_string();
-        assert!(!secret.contains("secret") && secret.contains("--user"), "{secret}");
-    }
-
-    #[test]
-    fn several_brokers_must_agree_about_tls() {
-        let urls = |text: &str| text.split(',').map(ToOwned::to_owned).collect::<Vec<_>>();
-        let three = urls("mqtts://a,mqtts://b:1,mqtts://[::1]");
-        let (found, tls) = addresses(&three, Endpoint::Broker).unwrap();
-        let found: Vec<_> = found.iter().map(|address| (address.host, address.port)).collect();
-        assert_eq!((found, tls), (vec![("a", 8883), ("b", 1), ("[::1]", 8883)], true));
-        for (bad, advice) in [
-            ("mqtt://a,mqtts://b".to_owned(), "all as mqtts://"),
-            ("mqtt://a,".to_owned(), "mqtt://HOST:PORT"),
-            ("mqtt://a,mqtt://u:secret@b".to_owned(), "--user"),
-            ("mqtt://a,mqtt://u:secret".to_owned(), "URL 2"),
-            (vec!["mqtt://a"; 17].join(","), "limit of 16"),
-        ] {
-            let error = addresses(&urls(&bad), Endpoint::Broker).unwrap_err();
-            assert!(matches!(error, Failure::Refused(_)));
-            assert!(error.to_string().contains(advice), "{bad}: {error}");
-            assert!(!error.to_string().contains("secret"), "{error}");
-        }
-        let most = urls(&vec!["mqtt://a"; 16].join(","));
-        assert!(addresses(&most, Endpoint::Broker).is_ok());
-    }
 
     #[test]
     fn connect_timeout_is_divided_among_brokers() {

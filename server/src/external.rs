@@ -1,4 +1,4 @@
-//! Options of the connection to an external broker.
+//! Options of the connection to an external broker, from its settings.
 
 use std::fmt;
 
@@ -7,92 +7,105 @@ use statestore_client::{Options, Proxy};
 use crate::config::{ClientTlsFiles, ConfigError, ExternalBroker};
 
 /// Client id of a store, unless another one is configured.
-const CLIENT_ID: &str = "statestore";
+pub(crate) const CLIENT_ID: &str = "statestore";
 
-/// Returns the options of the connection.
-pub(crate) fn options(broker: &ExternalBroker) -> Result<Options, ConfigError> {
-    let client_id = broker.client_id.clone().unwrap_or_else(|| CLIENT_ID.to_owned());
-    if client_id.is_empty() {
-        return Err(ConfigError::setting("client-id", "it must not be empty"));
-    }
-    let mut addresses = Vec::new();
-    let mut is_tls = None;
-    for (number, url) in (1..).zip(&broker.broker) {
-        let parsed = address(number, url)?;
-        let has_tls = parsed.tls.is_some();
-        if *is_tls.get_or_insert(has_tls) != has_tls {
-            return Err(ConfigError::setting(
-                "broker",
-                "either all URLs are mqtt://, or all are mqtts://",
-            ));
+impl ExternalBroker {
+    /// Returns the options of a connection, for a store or for any other client. Reads the files of
+    /// TLS once. Blocks.
+    ///
+    /// A broker is `mqtt://HOST[:PORT]`, `mqtts://HOST[:PORT]` or `HOST:PORT`, which is without TLS.
+    ///
+    /// # Errors
+    /// [`ConfigError::Setting`] with the first setting that is invalid. The text contains no
+    /// password.
+    pub fn options(&self, default_client_id: &str) -> Result<Options, ConfigError> {
+        self.check()?;
+        let client_id = self.client_id.as_deref().unwrap_or(default_client_id);
+        if client_id.is_empty() {
+            let reason = "it must not be empty; leave it out for the default";
+            return Err(ConfigError::setting("client-id", reason));
         }
-        addresses.extend(parsed.addresses());
-    }
-    let [first, others @ ..] = &*addresses else {
-        return Err(ConfigError::setting("broker", "it needs a URL"));
-    };
-    if addresses.len() > Options::ADDRESSES_MAX {
-        let reason = format!("it must have at most {} addresses", Options::ADDRESSES_MAX);
-        return Err(ConfigError::setting("broker", reason));
-    }
-    let mut options = Options::new(client_id, &*first.host, first.port);
-    for other in others {
-        options = options.add_address(&*other.host, other.port);
-    }
-    if let Some(url) = &broker.proxy {
-        let proxy = Proxy::from_url(url.expose());
-        let invalid = |error| ConfigError::setting("proxy", format!("{error}"));
-        options = options.proxy(proxy.map_err(invalid)?);
-    }
-    if let Some(user) = &broker.user {
-        let password = broker.password.as_ref().map_or("", |password| password.expose());
-        options = options.credentials(user, password);
-    }
-    if let Some(file) = &broker.service_account_token_file {
-        options = options.service_account_token(file);
-    }
-    if is_tls == Some(true) {
-        let files = ClientTlsFiles {
-            ca: broker.tls_ca.as_deref(),
-            cert: broker.tls_cert.as_deref(),
-            key: broker.tls_key.as_deref(),
-            key_password: broker.tls_key_password_file.as_deref(),
+        let urls = (1..).zip(&self.broker).map(|(number, url)| address(number, url));
+        let urls = urls.collect::<Result<Vec<_>, _>>()?;
+        let is_tls = urls.iter().any(|url| url.tls.is_some());
+        if is_tls && urls.iter().any(|url| url.tls.is_none()) {
+            let reason = "mqtt:// and mqtts:// are mixed; write all brokers as mqtt://, or all as \
+                          mqtts://";
+            return Err(ConfigError::setting("broker", reason));
+        }
+        let addresses: Vec<_> = urls.iter().flat_map(Options::addresses).collect();
+        let (count, most) = (addresses.len(), Options::ADDRESSES_MAX);
+        if count > most {
+            let reason = format!("{count} addresses exceed the limit of {most}; list each once");
+            return Err(ConfigError::setting("broker", reason));
+        }
+        let Some((first, others)) = addresses.split_first() else {
+            return Err(ConfigError::setting("broker", "it needs a URL"));
         };
-        options = options.tls(files.load()?);
-    } else if broker.tls_ca.is_some() || broker.tls_cert.is_some() {
-        let key = if broker.tls_ca.is_some() { "tls-ca" } else { "tls-cert" };
-        return Err(ConfigError::setting(
-            key,
-            "it is for TLS: write the broker as mqtts://HOST:PORT",
-        ));
+        let mut options = Options::new(client_id, &*first.host, first.port);
+        for other in others {
+            options = options.add_address(&*other.host, other.port);
+        }
+        if let Some(url) = &self.proxy {
+            let proxy = Proxy::from_url(url.expose());
+            let invalid = |error| ConfigError::setting("proxy", format!("{error}"));
+            options = options.proxy(proxy.map_err(invalid)?);
+        }
+        if let Some(user) = &self.user {
+            let password = self.password.as_ref().map_or("", |password| password.expose());
+            options = options.credentials(user, password);
+        }
+        if let Some(file) = &self.service_account_token_file {
+            options = options.service_account_token(file);
+        }
+        if is_tls {
+            let files = ClientTlsFiles {
+                ca: self.tls_ca.as_deref(),
+                cert: self.tls_cert.as_deref(),
+                key: self.tls_key.as_deref(),
+                key_password: self.tls_key_password_file.as_deref(),
+            };
+            options = options.tls(files.load()?);
+        } else if self.tls_ca.is_some() || self.tls_cert.is_some() {
+            let key = if self.tls_ca.is_some() { "tls-ca" } else { "tls-cert" };
+            let reason = "it requires TLS: write the broker as mqtts://HOST:PORT";
+            return Err(ConfigError::setting(key, reason));
+        }
+        Ok(options.read_mosquitto_log(self.presence_from_mosquitto_log))
     }
-    Ok(options.read_mosquitto_log(broker.presence_from_mosquitto_log))
 }
 
+/// Parses the URL with this number, from 1.
 fn address(number: usize, url: &str) -> Result<Options, ConfigError> {
-    let is_plain = url.starts_with("mqtt://") || url.starts_with("mqtts://");
     if url.contains('@') {
-        return Err(ConfigError::setting(
-            "broker",
-            "a URL must not contain a password, which others can read: use user and password",
-        ));
+        let reason = "a URL must not contain a login, which others can read: set user and password";
+        return Err(ConfigError::setting("broker", reason));
     }
     // The URL is not quoted: without a host, a password is where the port should be.
     let invalid = |error: &dyn fmt::Display| {
-        let reason =
-            format!("URL {number}: {error}; write it as mqtt://HOST:PORT or mqtts://HOST:PORT");
+        let reason = format!(
+            "URL {number}: {error}; write it as mqtt://HOST:PORT, mqtts://HOST:PORT or HOST:PORT"
+        );
         ConfigError::setting("broker", reason)
     };
-    if !is_plain || url.contains('?') {
+    let rest = url.strip_prefix("mqtt://").or_else(|| url.strip_prefix("mqtts://"));
+    // A single word may be a password, so it is not taken for a host.
+    let is_address = rest.is_some() || (url.contains(':') && !url.contains("://"));
+    if !is_address || url.contains('?') {
         return Err(invalid(&"invalid URL"));
     }
-    let url = url.strip_suffix('/').unwrap_or(url);
-    Options::from_url(url).map_err(|error| invalid(&error))
+    let scheme = if rest.is_some() { "" } else { "mqtt://" };
+    let url = format!("{scheme}{}", url.strip_suffix('/').unwrap_or(url));
+    Options::from_url(&url).map_err(|error| invalid(&error))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn options(broker: &ExternalBroker) -> Result<Options, ConfigError> {
+        broker.options(CLIENT_ID)
+    }
 
     fn broker(urls: &[&str]) -> ExternalBroker {
         let broker = urls.iter().map(ToString::to_string).collect();
@@ -106,6 +119,8 @@ mod tests {
             ("mqtt://broker.example", "broker.example", 1883, false),
             ("mqtts://broker.example/", "broker.example", 8883, true),
             ("mqtt://[::1]:1884", "[::1]", 1884, false),
+            ("mqtt://[::1]", "[::1]", 1883, false),
+            ("broker.example:1884", "broker.example", 1884, false),
         ] {
             let options = options(&broker(&[url])).unwrap();
             let address = options.addresses().next().unwrap();
@@ -113,8 +128,11 @@ mod tests {
             assert_eq!((options.tls.is_some(), &*options.client_id), (is_tls, CLIENT_ID), "{url}");
         }
         for url in [
-            "127.0.0.1:1883",
             "http://h",
+            "h",
+            "h:x",
+            "::1",
+            "::1:1883",
             "mqtt://",
             "mqtt://h:0",
             "mqtt://h:x",
@@ -130,7 +148,9 @@ mod tests {
     fn password_in_a_url_is_not_shown() {
         let error = options(&broker(&["mqtt://alice:secret@h"])).unwrap_err().to_string();
         assert!(!error.contains("secret") && error.contains("user"), "{error}");
-        for url in ["mqtt://alice:secret", "alice:secret", "mqtt://h?secret", "mqtt://h/secret"] {
+        for url in
+            ["mqtt://alice:secret", "alice:secret", "secret", "mqtt://h?secret", "mqtt://h/secret"]
+        {
             let error = options(&broker(&["mqtt://h", url])).unwrap_err().to_string();
             assert!(!error.contains("secret") && error.contains("URL 2"), "{url}: {error}");
         }

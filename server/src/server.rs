@@ -18,7 +18,7 @@ use crate::config::{Config, ConfigError, Durable, Mode, Storage};
 use crate::embedded;
 use crate::event::{Event, Observer};
 use crate::expiry::report_expiry;
-use crate::external;
+use crate::external::CLIENT_ID;
 use crate::files::permissions::warn_about_writers;
 use crate::host::{Diagnose, Host, Hosted, Place, wait_stopped};
 use crate::http::Exporter;
@@ -148,7 +148,7 @@ impl ServerBuilder {
                     let reason = "an external broker has no listeners of this server";
                     return Err(ConfigError::setting("broker", reason).into());
                 }
-                let options = Box::new(external::options(broker)?);
+                let options = Box::new(broker.options(CLIENT_ID)?);
                 let (reloader, policy) = embedded::external_files(&config, &observer)?;
                 let access = external_access(&options.client_id, policy.is_some());
                 let urls = broker.broker.clone();

@@ -130,6 +130,7 @@ pub(crate) struct Login {
         env = "STATESTORE_PASSWORD",
         hide_env = true,
         hide_env_values = true,
+        requires = "user",
         help_heading = "Login"
     )]
     pub(crate) password: Option<String>,
@@ -166,6 +167,7 @@ pub(crate) struct Login {
         env = "STATESTORE_TLS_CERT",
         hide_env = true,
         value_name = "PATH",
+        requires = "tls_key",
         help_heading = "TLS"
     )]
     pub(crate) tls_cert: Option<PathBuf>,
@@ -177,6 +179,7 @@ pub(crate) struct Login {
         env = "STATESTORE_TLS_KEY",
         hide_env = true,
         value_name = "PATH",
+        requires = "tls_cert",
         help_heading = "TLS"
     )]
     pub(crate) tls_key: Option<PathBuf>,

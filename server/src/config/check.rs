@@ -7,7 +7,7 @@ use statestore_proto::glob::Pattern;
 use statestore_proto::hlc::NodeId;
 use statestore_proto::limits::CLOCK_DRIFT_MAX;
 
-use super::{Config, ConfigError, Login, expiry};
+use super::{Config, ConfigError, ExternalBroker, Login, expiry};
 
 /// Name of a setting, and whether it is set.
 type Setting = (&'static str, bool);
@@ -102,11 +102,6 @@ impl Config {
         let has_policy = ("policy", policy.policy.is_some());
         let has_broker = ("broker", !broker.broker.is_empty());
         let trust = ("trust-claimed-ids", policy.trust_claimed_ids);
-        let password = ("password", broker.password.is_some());
-        let token = ("service-account-token-file", broker.service_account_token_file.is_some());
-        let cert = ("tls-cert", broker.tls_cert.is_some());
-        let key = ("tls-key", broker.tls_key.is_some());
-        let key_password = ("tls-key-password-file", broker.tls_key_password_file.is_some());
         let metrics = ("metrics-listen", http.metrics_listen.is_some());
         let etcd_user = ("etcd-user", etcd.etcd_user.is_some());
         let etcd_cert = ("etcd-tls-cert", etcd.etcd_tls_cert.is_some());
@@ -122,24 +117,15 @@ impl Config {
             ),
             (("traffic", http.traffic), metrics),
             (("http-allowed-hosts", !http.http_allowed_hosts.is_empty()), metrics),
-            (password, ("user", broker.user.is_some())),
-            (cert, key),
-            (key, cert),
-            (key_password, key),
             (etcd_user, ("etcd-password", etcd.etcd_password.is_some())),
             (etcd_cert, etcd_key),
             (etcd_key, etcd_cert),
             (etcd_cert, ("etcd-tls-ca", etcd.etcd_tls_ca.is_some())),
         ])?;
+        broker.check()?;
         let anonymous = ("allow-anonymous", listen.allow_anonymous);
         let (seed, cluster) = (("seed", store.seed.is_some()), ("etcd", !etcd.etcd.is_empty()));
-        for ((key, is_set), (other, is_other)) in
-            [(anonymous, has_policy), (password, token), (seed, cluster)]
-        {
-            if is_set && is_other {
-                return Err(ConfigError::setting(key, format!("it excludes {other}")));
-            }
-        }
+        exclude_all(&[(anonymous, has_policy), (seed, cluster)])?;
         if has_policy.1 && has_broker.1 && !trust.1 {
             return Err(ConfigError::setting(
                 "policy",
@@ -190,6 +176,30 @@ impl Config {
         (1..).zip(hosts).try_for_each(|(number, name)| check_host_name(number, name))?;
         (1..).zip(origins).try_for_each(|(number, origin)| check_origin(number, origin))
     }
+}
+
+impl ExternalBroker {
+    /// Checks that no setting contradicts another one. Files are not opened.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let password = ("password", self.password.is_some());
+        let token = ("service-account-token-file", self.service_account_token_file.is_some());
+        let cert = ("tls-cert", self.tls_cert.is_some());
+        let key = ("tls-key", self.tls_key.is_some());
+        let key_password = ("tls-key-password-file", self.tls_key_password_file.is_some());
+        let user = ("user", self.user.is_some());
+        check_all(&[(password, user), (cert, key), (key, cert), (key_password, key)])?;
+        exclude_all(&[(password, token)])
+    }
+}
+
+/// Fails with the first setting that another one excludes.
+fn exclude_all(pairs: &[(Setting, Setting)]) -> Result<(), ConfigError> {
+    for ((key, is_set), (other, is_other)) in pairs {
+        if *is_set && *is_other {
+            return Err(ConfigError::setting(key, format!("it excludes {other}")));
+        }
+    }
+    Ok(())
 }
 
 /// Fails with the first setting whose requirement is not met.
