@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use alloc::sync::Arc;
+use core::any::Any;
 use core::time::Duration;
 
 use statestore_mqtt::Reason;
@@ -134,6 +135,9 @@ impl Default for Limits {
     }
 }
 
+/// What an embedder knows about the sender of a message; see [`Acl::details`].
+pub type SenderDetails = Arc<dyn Any + Send + Sync>;
+
 /// Access control list. The [host](crate::Broker::attach_host) is not subject to it.
 ///
 /// The default implementations allow everything.
@@ -176,6 +180,13 @@ pub trait Acl: Send + Sync {
     #[expect(unused_variables, reason = "the default stays in force")]
     fn is_current(&self, client_id: &str) -> bool {
         true
+    }
+
+    /// Returns what the embedder wants to know about the sender of a message for the host, such as
+    /// its rights there. The host receives it with [each message](crate::LocalEvent::Message) of the
+    /// client: as it was when the broker accepted the message, or began to publish the will.
+    fn details(&self) -> Option<SenderDetails> {
+        None
     }
 }
 

@@ -9,6 +9,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::config::SenderDetails;
 use crate::memory::{Memory, MemoryAccount};
 use crate::message::Message;
 use crate::names::{self, KeyedHash, NameMap};
@@ -17,13 +18,14 @@ use crate::names::{self, KeyedHash, NameMap};
 const QUEUE_BYTES: usize = 256;
 
 /// Maximum number of queued departures. They accumulate while there is no host. Further ones are
-/// dropped; see [`Broker::concerns_host`](crate::Broker::concerns_host).
+/// dropped.
 const DEPARTURES_MAX: usize = 10_000;
 
 /// An item for the host.
 #[derive(Clone, Debug)]
 pub(crate) enum Item {
-    Message(Arc<Message>),
+    /// A message, with the details of its sender.
+    Message(Arc<Message>, Option<SenderDetails>),
     /// The client has disconnected. It follows all messages of the client.
     Gone,
 }
@@ -113,7 +115,7 @@ impl Inbox {
             }
         };
         match &item {
-            Item::Message(message) => queue.account.hold(memory, message, size_of::<Item>()),
+            Item::Message(message, _) => queue.account.hold(memory, message, size_of::<Item>()),
             Item::Gone => queue.account.add(memory, size_of::<Item>()),
         }
         queue.is_departed = matches!(item, Item::Gone);
@@ -155,7 +157,7 @@ impl Inbox {
         let queue = self.queues.get_mut(&sender)?;
         let item = queue.items.pop_front()?;
         match &item {
-            Item::Message(message) => queue.account.release(memory, message, size_of::<Item>()),
+            Item::Message(message, _) => queue.account.release(memory, message, size_of::<Item>()),
             Item::Gone => {
                 self.departures -= 1;
                 queue.account.remove(memory, size_of::<Item>());
@@ -218,7 +220,7 @@ impl Inbox {
         let items = core::mem::take(&mut queue.items);
         for item in items {
             match item {
-                Item::Message(message) => {
+                Item::Message(message, _) => {
                     queue.account.release(memory, &message, size_of::<Item>());
                 }
                 gone @ Item::Gone => queue.items.push_back(gone),
@@ -235,7 +237,9 @@ impl Inbox {
         }
         for item in core::mem::take(&mut queue.items) {
             match &item {
-                Item::Message(message) => queue.account.release(memory, message, size_of::<Item>()),
+                Item::Message(message, _) => {
+                    queue.account.release(memory, message, size_of::<Item>())
+                }
                 Item::Gone => {
                     self.departures -= 1;
                     queue.account.remove(memory, size_of::<Item>());

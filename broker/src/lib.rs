@@ -153,7 +153,7 @@ mod wakes;
 mod wills;
 
 pub use broker::{Broker, Busy, LocalEvent, Output};
-pub use config::{Acl, Admission, AllowAll, Config, Limits};
+pub use config::{Acl, Admission, AllowAll, Config, Limits, SenderDetails};
 pub use event::{Event, Redirect, Refused, Wake};
 pub use ids::{ConnectionId, LocalId};
 pub use incidents::{Incident, IncidentKind};

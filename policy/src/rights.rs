@@ -93,10 +93,10 @@ impl Rights {
         let mut work = WORK_MAX;
         patterns.into_iter().any(|one| one.matches(&Action::Connect, &principal, &mut work))
     }
+}
 
-    /// Returns whether the principal may access a key of the store.
-    #[must_use]
-    pub fn allow_key(&self, access: Access, key: &[u8]) -> bool {
+impl statestore_proto::transport::Rights for Rights {
+    fn allow_key(&self, access: Access, key: &[u8]) -> bool {
         Action::of_key(access, key).is_some_and(|action| self.allow(&action))
     }
 }

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Broker;
+use crate::config::SenderDetails;
 use crate::connections::Connections;
 use crate::ids::{ConnectionId, LocalId, SessionId};
 use crate::inbox::Item;
@@ -26,8 +27,9 @@ const SHARED_BYTES_MIN: usize = 1 << 10;
 /// An event for a client in this process.
 #[derive(Clone, Debug)]
 pub enum LocalEvent {
-    /// A message.
-    Message(Arc<Message>),
+    /// A message. For the host, with what the access control list of the sender [knew about
+    /// it](crate::Acl::details).
+    Message(Arc<Message>, Option<SenderDetails>),
     /// For the host: this client has disconnected. It follows all messages of the client.
     Gone(Arc<str>),
     /// The attachment was ended.
@@ -157,7 +159,7 @@ impl Broker {
         self.stats.published += 1;
         if self.sessions.is_host(session_id) {
             let reason = match self.message_of_host(now, publish) {
-                Ok(message) => self.route(now, &Arc::new(message)),
+                Ok(message) => self.route(now, &Arc::new(message), None),
                 Err(_) => Reason::IMPLEMENTATION_SPECIFIC_ERROR,
             };
             self.settle(now);
@@ -248,7 +250,7 @@ impl Broker {
             };
             self.sessions.schedule_replay(session_id);
             self.unpark_if_read(session_id);
-            return next.map(|next| LocalEvent::Message(next.message));
+            return next.map(|next| LocalEvent::Message(next.message, None));
         }
         self.poll_host(now)
     }
@@ -277,11 +279,11 @@ impl Broker {
             }
             match item {
                 Item::Gone => return Some(LocalEvent::Gone(sender)),
-                Item::Message(message) if !message.has_expired(now) => {
+                Item::Message(message, details) if !message.has_expired(now) => {
                     self.served = connection;
-                    return Some(LocalEvent::Message(message));
+                    return Some(LocalEvent::Message(message, details));
                 }
-                Item::Message(_) => {
+                Item::Message(..) => {
                     self.stats.dropped += 1;
                     self.release(connection);
                 }
@@ -367,15 +369,6 @@ impl Broker {
             Route::Connection(id) => Some(id),
             Route::Local(_) | Route::Away => None,
         }
-    }
-
-    /// Returns whether the host must keep state for a client: the client is connected or attached,
-    /// or the host's queue contains items of it. The host may discard the state of all other
-    /// clients. This is needed because notices of departure are dropped when more than 10,000 are
-    /// queued.
-    #[must_use]
-    pub fn concerns_host(&self, client_id: &str) -> bool {
-        self.is_connected(client_id) || self.inbox.user(client_id).is_some()
     }
 
     /// Returns whether an attachment exists. If not, [`poll_local`](Self::poll_local) returns the

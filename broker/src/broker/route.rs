@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Broker;
+use crate::config::SenderDetails;
+use crate::ids::SessionId;
 use crate::inbox::Item;
 use crate::incidents::{IncidentKind, IncidentRef};
 use crate::message::Message;
@@ -15,16 +17,27 @@ use statestore_mqtt::Qos;
 use statestore_mqtt::Reason;
 
 impl Broker {
-    /// Stores the message if its RETAIN flag is set, and forwards it to all subscribers.
-    pub(super) fn route(&mut self, now: Duration, message: &Arc<Message>) -> Reason {
+    /// Stores the message if its RETAIN flag is set, and forwards it to all subscribers. The host
+    /// receives the details of its sender too.
+    pub(super) fn route(
+        &mut self,
+        now: Duration,
+        message: &Arc<Message>,
+        details: Option<SenderDetails>,
+    ) -> Reason {
         // Holds a reference during forwarding, so that the message counts once.
         self.memory.hold(message);
-        let reason = self.retain_and_forward(now, message);
+        let reason = self.retain_and_forward(now, message, details);
         self.memory.release(message);
         reason
     }
 
-    fn retain_and_forward(&mut self, now: Duration, message: &Arc<Message>) -> Reason {
+    fn retain_and_forward(
+        &mut self,
+        now: Duration,
+        message: &Arc<Message>,
+        mut details: Option<SenderDetails>,
+    ) -> Reason {
         let max = self.config.limits.retained_memory;
         let evicted = match message.retain() {
             true => self.retained.set(&mut self.memory, message, max),
@@ -48,7 +61,13 @@ impl Broker {
         let matches = self.sessions.find_subscribers(&mut self.budget, message);
         let mut is_received = false;
         for session_matches in matches.chunk_by(|found, other| found.session == other.session) {
-            is_received |= self.forward(now, message, session_matches);
+            let Some(first) = session_matches.first() else { continue };
+            if self.sessions.is_host(first.session) {
+                self.forward_to_host(message, details.take());
+                is_received = true;
+            } else {
+                is_received |= self.forward(now, message, first.session, session_matches);
+            }
         }
         self.sessions.reuse(matches);
         if is_received { Reason::SUCCESS } else { Reason::NO_MATCHING_SUBSCRIBERS }
@@ -56,13 +75,13 @@ impl Broker {
 
     /// Forwards a message to one session, for all its matching subscriptions. Returns whether the
     /// session is entitled to it.
-    fn forward(&mut self, now: Duration, message: &Arc<Message>, matches: &[Match]) -> bool {
-        let Some(first) = matches.first() else { return false };
-        let id = first.session;
-        if self.sessions.is_host(id) {
-            self.forward_to_host(message);
-            return true;
-        }
+    fn forward(
+        &mut self,
+        now: Duration,
+        message: &Arc<Message>,
+        id: SessionId,
+        matches: &[Match],
+    ) -> bool {
         let Some(session) = self.sessions.get_mut(id) else { return false };
         let client_id = &session.client_id;
         if !session.acl.may_receive(client_id, message.topic()) {
@@ -102,12 +121,12 @@ impl Broker {
         true
     }
 
-    fn forward_to_host(&mut self, message: &Arc<Message>) {
+    fn forward_to_host(&mut self, message: &Arc<Message>, details: Option<SenderDetails>) {
         let Some(sender) = message.sender() else { return };
         let session = self.sessions.by_client(sender);
         let user = session.and_then(|session| session.user.clone());
         let route = session.map(|session| session.route);
-        let item = Item::Message(Arc::clone(message));
+        let item = Item::Message(Arc::clone(message), details);
         let is_only = self.inbox.push(&mut self.memory, sender, user, item);
         if let (true, Some(Route::Connection(id))) = (is_only, route) {
             self.set_awaits_host(id);

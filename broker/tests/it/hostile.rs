@@ -152,7 +152,7 @@ impl Siege {
         for _ in 0..8 {
             let event = self.net.broker.poll_local(self.net.now, self.host);
             let Some(event) = event else { break };
-            if let LocalEvent::Message(message) = event {
+            if let LocalEvent::Message(message, _) = event {
                 let topic = format!("responses/{}", message.sender().unwrap());
                 let payload = message.payload();
                 let response =

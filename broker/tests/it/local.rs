@@ -35,7 +35,7 @@ fn drain_events(net: &mut Net, host: LocalId) -> Vec<String> {
     let mut events = Vec::new();
     while let Some(event) = net.broker.poll_local(net.now, host) {
         events.push(match event {
-            LocalEvent::Message(message) => {
+            LocalEvent::Message(message, _) => {
                 let payload = message.payload();
                 let text = std::str::from_utf8(&payload).unwrap();
                 format!("{}: {text}", message.sender().unwrap())
@@ -108,7 +108,7 @@ fn client_over_the_waiting_limit_is_not_read_and_loses_nothing() {
     net.publish(other, "requests", "mine", Qos::AtLeastOnce, 1);
     while net.broker.poll_wake().is_some() {}
     let mut requests = Vec::new();
-    while let Some(LocalEvent::Message(message)) = net.broker.poll_local(net.now, host) {
+    while let Some(LocalEvent::Message(message, _)) = net.broker.poll_local(net.now, host) {
         requests.push((message.sender().unwrap().to_string(), message.payload()));
         // A driver does this for each wake.
         while let Some(wake) = net.broker.poll_wake() {
@@ -147,7 +147,7 @@ fn client_with_few_requests_waits_for_one_request_of_another() {
         }
         let (quiet, busy) = (net.connect("quiet", CLEAN), net.connect("busy", CLEAN));
         let next = |net: &mut Net| match net.broker.poll_local(net.now, host) {
-            Some(LocalEvent::Message(message)) => message.sender().unwrap().to_string(),
+            Some(LocalEvent::Message(message, _)) => message.sender().unwrap().to_string(),
             other => panic!("{other:?}"),
         };
         if !are_closed {
@@ -259,7 +259,7 @@ fn requests_wait_while_their_client_does_not_read_responses() {
     let payload = "a".repeat(10_000);
     let mut senders = Vec::new();
     let mut serve = |net: &mut Net| {
-        while let Some(LocalEvent::Message(message)) = net.broker.poll_local(net.now, host) {
+        while let Some(LocalEvent::Message(message, _)) = net.broker.poll_local(net.now, host) {
             let sender = message.sender().unwrap().to_string();
             if sender == "slow" {
                 let response = publish("responses", &payload, Qos::AtLeastOnce, 0);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use statestore_broker::{Acl, Admission, Event};
+use statestore_broker::{Acl, Admission, Event, LocalEvent, SenderDetails};
 
 use super::*;
 
@@ -219,6 +219,43 @@ fn client_id_is_busy_for_other_users_until_the_host_took_its_requests() {
     assert_eq!(log_in(&mut net, "a", CLEAN, "abe"), [Received::ConnAck(false, Reason::SUCCESS)]);
 }
 
+/// Rules with details.
+struct Detailed(u8);
+
+impl Acl for Detailed {
+    fn details(&self) -> Option<SenderDetails> {
+        Some(Arc::new(self.0))
+    }
+}
+
+/// A login changes nothing for messages that the broker accepted before it.
+#[test]
+fn host_receives_each_message_with_the_details_of_its_login() {
+    let mut net = broker_with_logins();
+    let host = net.broker.attach_host(net.now, "$host");
+    let options = SubscriptionOptions::default();
+    net.broker.subscribe_local(host, &Subscription { filter: "a/#", options });
+    for (login, payload) in [(1, "x"), (2, "y")] {
+        let options = ConnectOptions { will: Some(will("a/will", "will", &[])), ..PERSISTENT };
+        let id = net.try_connect("a", options);
+        let rules = Some(Arc::new(Detailed(login)) as Arc<dyn Acl>);
+        let admission = Admission { acl: rules, ..Admission::default() };
+        assert!(net.broker.handle_login(net.now, id, Ok(admission)));
+        net.publish(id, "a/request", payload, Qos::AtLeastOnce, 1);
+        net.close(id);
+    }
+    let mut received = Vec::new();
+    while let Some(event) = net.broker.poll_local(net.now, host) {
+        if let LocalEvent::Message(message, details) = event {
+            let details = details.expect("details");
+            let login = details.downcast_ref::<u8>().copied();
+            received.push((String::from_utf8_lossy(&message.payload()).into_owned(), login));
+        }
+    }
+    let expected = [("x", 1), ("will", 1), ("y", 2), ("will", 2)];
+    assert_eq!(received, expected.map(|(text, login)| (text.to_owned(), Some(login))));
+}
+
 /// Rules that hold until the flag is set.
 struct Until(Arc<std::sync::atomic::AtomicBool>);
 
@@ -385,19 +422,6 @@ fn denials_are_reported_with_truncated_topics() {
     let [incident] = &net.drain_incidents()[..] else { panic!("not exactly one incident") };
     assert_eq!((incident.count, net.broker.stats().denied), (1_000, 1_004));
     assert_eq!(incident.topic, Some(format!("a{}", "\u{e9}".repeat(63))));
-}
-
-/// A client concerns the host while it is connected or has events for the host.
-#[test]
-fn disconnected_client_concerns_the_host_until_its_events_are_taken() {
-    let mut net = Net::new(Config::default());
-    let host = net.broker.attach_host(net.now, "$host");
-    let a = net.connect("a", CLEAN);
-    assert!(net.broker.concerns_host("a") && !net.broker.concerns_host("b"));
-    net.close(a);
-    assert!(net.broker.concerns_host("a"), "its disconnect event is waiting");
-    while net.broker.poll_local(net.now, host).is_some() {}
-    assert!(!net.broker.concerns_host("a"));
 }
 
 /// Properties for enhanced authentication.

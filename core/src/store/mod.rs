@@ -127,6 +127,7 @@ mod usage;
 use core::fmt;
 use core::time::Duration;
 
+pub use crate::transport::Access;
 pub use config::{
     ClockDriftTooLarge, DialectPolicy, Durability, KeyPredicate, StoreConfig, StoreSettings,
 };
@@ -137,7 +138,7 @@ pub use persist::{
     Batch, BatchId, RECORDS_FORMAT, Record, RecordedExpiry, RecordedResponse, RecordsError,
     SnapshotPosition, decode_records, encode_records,
 };
-pub use principal::{Access, Authorizer, Principal};
+pub use principal::{Authorizer, Principal};
 pub use refused::Refused;
 pub use storage::StorageSpace;
 

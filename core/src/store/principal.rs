@@ -1,27 +1,29 @@
 //! The sender of a request, and the policy.
 
 use alloc::boxed::Box;
+use core::fmt;
 
 use crate::topic::ResponseTopic;
-use crate::transport::Incoming;
+use crate::transport::{Access, Incoming, Rights};
 
 /// The sender of a request, and whether its client id is verified.
 ///
 /// A broker that hosts the store knows its clients. A store that is an ordinary MQTT client knows
 /// only what the request claims, so any client that may publish requests can use another
 /// client's id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct Principal<'a> {
     client_id: Option<&'a str>,
     is_verified: bool,
     owner: Option<&'a str>,
+    rights: Option<&'a dyn Rights>,
 }
 
 impl<'a> Principal<'a> {
     /// A client id that the broker authenticated.
     #[must_use]
     pub const fn verified(client_id: &'a str) -> Self {
-        Self { client_id: Some(client_id), is_verified: true, owner: None }
+        Self { client_id: Some(client_id), is_verified: true, owner: None, rights: None }
     }
 
     /// Sets the owner whose share the keys, registrations and cached responses of a verified client
@@ -38,7 +40,7 @@ impl<'a> Principal<'a> {
     pub fn unverified(incoming: &Incoming<'a>) -> Self {
         let from_topic = || Some(ResponseTopic::parse(incoming.response_topic?)?.client_id());
         let client_id = incoming.claimed_source().filter(|id| !id.is_empty()).or_else(from_topic);
-        Self { client_id, is_verified: false, owner: None }
+        Self { client_id, is_verified: false, owner: None, rights: None }
     }
 
     /// The [verified sender](Incoming::verified_sender) of a message, or else the
@@ -46,7 +48,9 @@ impl<'a> Principal<'a> {
     #[must_use]
     pub fn of(incoming: &Incoming<'a>) -> Self {
         match incoming.verified_sender {
-            Some(client_id) => Self::verified(client_id).with_owner(incoming.owner),
+            Some(client_id) => {
+                Self { owner: incoming.owner, rights: incoming.rights, ..Self::verified(client_id) }
+            }
             None => Self::unverified(incoming),
         }
     }
@@ -57,7 +61,7 @@ impl<'a> Principal<'a> {
         is_verified: bool,
         owner: Option<&'a str>,
     ) -> Self {
-        Self { client_id: Some(client_id), is_verified, owner }
+        Self { client_id: Some(client_id), is_verified, owner, rights: None }
     }
 
     /// The owner whose share the keys, registrations and cached responses of a verified client count
@@ -65,6 +69,12 @@ impl<'a> Principal<'a> {
     #[must_use]
     pub const fn owner(&self) -> Option<&'a str> {
         self.owner
+    }
+
+    /// The [rights](Incoming::rights) of a verified client, if its broker knows them.
+    #[must_use]
+    pub const fn rights(&self) -> Option<&'a dyn Rights> {
+        self.rights
     }
 
     /// The MQTT client id, if it is known.
@@ -80,21 +90,19 @@ impl<'a> Principal<'a> {
     }
 }
 
-/// The kind of access of a request to a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Access {
-    /// GET, KEYNOTIFY, and SCAN for each key that it lists.
-    Read,
-    /// SET, DEL and VDEL.
-    Write,
-    /// SET, DEL and VDEL with a fencing token (`__ft`), checked after [`Write`](Self::Write). A SET
-    /// with a token excludes clients without one, or with a lower one, until the key is deleted.
-    Fence,
+impl fmt::Debug for Principal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Principal")
+            .field("client_id", &self.client_id)
+            .field("is_verified", &self.is_verified)
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The policy of the embedder: returns whether this principal has this access to this key.
 ///
-/// The result must not change while a request is processed. A replay gives equal outputs only if it
+/// The result must depend on the arguments alone. Return what [`Principal::rights`] allow if the
+/// broker knows the rights of each client. A replay gives equal outputs only if it
 /// also replays the results: `statestore-capture` records them.
 pub type Authorizer = Box<dyn Fn(&Principal<'_>, Access, &[u8]) -> bool + Send + Sync>;

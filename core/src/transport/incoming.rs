@@ -11,6 +11,25 @@ use crate::message::Incarnation;
 use crate::message::property;
 use crate::time::{Instant, whole_millis};
 
+/// What the sender of a message may do with keys.
+pub trait Rights: Send + Sync {
+    /// Returns whether it has this access to this key. The result must not change.
+    fn allow_key(&self, access: Access, key: &[u8]) -> bool;
+}
+
+/// The kind of access of a request to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Access {
+    /// GET, KEYNOTIFY, and SCAN for each key that it lists.
+    Read,
+    /// SET, DEL and VDEL.
+    Write,
+    /// SET, DEL and VDEL with a fencing token (`__ft`), checked after [`Write`](Self::Write). A SET
+    /// with a token excludes clients without one, or with a lower one, until the key is deleted.
+    Fence,
+}
+
 /// A received PUBLISH, borrowed from the transport.
 ///
 /// ```
@@ -50,6 +69,9 @@ pub struct Incoming<'a> {
     /// Owner for whom the keys, bytes and registrations of a verified sender count, such as its
     /// user. By default, they count for its client id.
     pub owner: Option<&'a str>,
+    /// Rights of a verified sender, if the broker knows them. An authorizer finds them in the
+    /// [principal](crate::store::Principal::rights).
+    pub rights: Option<&'a dyn Rights>,
     /// Bytes of the largest packet that reaches the sender, if the transport knows it: a larger
     /// response to a GET or SCAN could not be delivered. It is the Maximum Packet Size of the
     /// sender in a broker with a store, and that of the broker if the store is its client.
@@ -88,6 +110,7 @@ impl<'a> Incoming<'a> {
             arrived: None,
             verified_sender: None,
             owner: None,
+            rights: None,
             packet_bytes_max: None,
             delivery: None,
             properties: Properties::default(),

@@ -2,6 +2,7 @@
 
 use statestore_policy::{Action, Policy, Principal};
 use statestore_proto::store::Access;
+use statestore_proto::transport::Rights as _;
 
 #[test]
 fn every_combination_is_decided_as_in_the_table() {

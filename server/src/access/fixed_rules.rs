@@ -1,10 +1,14 @@
 //! The access rules that apply before any policy.
 
-use statestore_broker::Acl;
+use std::any::Any;
+use std::sync::{Arc, LazyLock};
+
+use statestore_broker::{Acl, SenderDetails};
 use statestore_mqtt::Reason;
 use statestore_policy::Action;
 use statestore_proto::message::KeyPreview;
 use statestore_proto::topic::{REQUEST, RESERVED};
+use statestore_proto::transport::{Access, Rights};
 use tracing::{field, warn};
 
 use crate::login::client_ids::is_one_level;
@@ -51,7 +55,31 @@ pub fn fixed_rule(client_id: &str, action: &Action<'_>) -> Option<&'static str> 
     }
 }
 
+/// Rights to everything.
+struct AllKeys;
+
+impl Rights for AllKeys {
+    fn allow_key(&self, _: Access, _: &[u8]) -> bool {
+        true
+    }
+}
+
+/// Details of a client in this process, which may do everything.
+static UNRESTRICTED: LazyLock<SenderDetails> = LazyLock::new(|| Arc::new(AllKeys));
+
+/// Returns the rights of the sender of a message, if these are its [details](Acl::details).
+pub(crate) fn rights<'a>(details: &'a (dyn Any + Send + Sync)) -> Option<&'a dyn Rights> {
+    match details.downcast_ref::<statestore_policy::Rights>() {
+        Some(rights) => Some(rights),
+        None => details.downcast_ref::<AllKeys>().map(|all| all as &dyn Rights),
+    }
+}
+
 impl Acl for FixedRules {
+    fn details(&self) -> Option<SenderDetails> {
+        Some(Arc::clone(&UNRESTRICTED))
+    }
+
     fn may_connect(&self, client_id: &str) -> Result<(), Reason> {
         match is_one_level(client_id) {
             true => Ok(()),

@@ -1,13 +1,13 @@
 //! The policy in force: permissions of each client at the broker and in the store.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use statestore_broker::Acl;
+use statestore_broker::{Acl, SenderDetails};
 use statestore_mqtt::Reason;
 use statestore_policy::{Action, Policy, Principal, Rights};
 use statestore_proto::store::Authorizer;
+use statestore_proto::transport::Rights as _;
 
 use crate::access::fixed_rules::{FixedRules, is_private_topic};
 use crate::listen::tls::ClientCertificate;
@@ -37,88 +37,28 @@ use crate::login::users::SharedUsers;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct SharedPolicy(Arc<Inner>);
-
-struct Inner {
-    policy: RwLock<Arc<Policy>>,
-    /// Store permissions of each client that is connected, or that was connected when it sent a
-    /// request that the store has not received yet.
-    clients: RwLock<ClientTable>,
-}
-
-/// Clients whose requests or disconnections the store may still receive. Not every disconnection is
-/// reported, because their number is limited while no store is connected. So the table is swept
-/// when it has doubled.
-struct ClientTable {
-    by_id: BTreeMap<Arc<str>, StorePermissions>,
-    /// Number of clients at which the table is swept.
-    sweep_at: usize,
-}
-
-impl Default for ClientTable {
-    fn default() -> Self {
-        Self { by_id: BTreeMap::new(), sweep_at: SWEEP_MIN }
-    }
-}
-
-impl ClientTable {
-    /// Inserts a client. At `sweep_at` clients, removes all others for which `is_needed` is false.
-    fn insert(
-        &mut self,
-        client_id: &str,
-        permissions: StorePermissions,
-        is_needed: impl Fn(&str) -> bool,
-    ) {
-        self.by_id.insert(client_id.into(), permissions);
-        if self.by_id.len() > self.sweep_at {
-            self.by_id.retain(|other, _| **other == *client_id || is_needed(other));
-            self.sweep_at = SWEEP_MIN.max(2 * self.by_id.len());
-        }
-    }
-}
-
-/// Minimum number of clients for a sweep.
-const SWEEP_MIN: usize = 1_024;
-
-enum StorePermissions {
-    /// A client in this process, which may do everything.
-    Unrestricted,
-    Rights(Arc<Rights>),
-}
-
-fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
-}
+pub struct SharedPolicy(Arc<RwLock<Arc<Policy>>>);
 
 impl SharedPolicy {
     /// Replaces the policy for new connections and new requests.
     /// [`Broker::recheck`](crate::Broker::recheck) applies it to existing sessions.
     pub fn replace(&self, policy: Policy) {
-        *write(&self.0.policy) = Arc::new(policy);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
     }
 
     fn current(&self) -> Arc<Policy> {
-        Arc::clone(&read(&self.0.policy))
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns an authorizer for the [`StoreConfig`](crate::service::StoreConfig::authorizer) of
-    /// the store in the broker that has this policy. It decides by the identity with which the
-    /// client has logged in. Clients in this process may do everything.
+    /// the store in the broker that has this policy. It decides by the rights with which a request
+    /// arrives: those of the identity with which the client has logged in. Clients in this process
+    /// may do everything. A request without rights, as every request at an external broker, is
+    /// refused.
     #[must_use]
     pub fn authorizer(&self) -> Authorizer {
-        let own = self.clone();
-        Box::new(move |principal, access, key| {
-            let client_id = principal.client_id().filter(|_| principal.is_verified());
-            let clients = read(&own.0.clients);
-            match client_id.and_then(|client_id| clients.by_id.get(client_id)) {
-                Some(StorePermissions::Unrestricted) => true,
-                Some(StorePermissions::Rights(rights)) => rights.allow_key(access, key),
-                None => false,
-            }
+        Box::new(|principal, access, key| {
+            principal.rights().is_some_and(|rights| rights.allow_key(access, key))
         })
     }
 
@@ -134,45 +74,11 @@ impl SharedPolicy {
             own.current().rights(&principal).allow_key(access, key)
         })
     }
-
-    /// Makes the permissions of a client available to the store. `is_needed` returns whether
-    /// another client must stay in the table.
-    pub(crate) fn add_connected(
-        &self,
-        client_id: &str,
-        rights: &Arc<Rights>,
-        is_needed: impl Fn(&str) -> bool,
-    ) {
-        let permissions = StorePermissions::Rights(Arc::clone(rights));
-        write(&self.0.clients).insert(client_id, permissions, is_needed);
-    }
-
-    pub(crate) fn add_local(&self, client_id: &str, is_needed: impl Fn(&str) -> bool) {
-        write(&self.0.clients).insert(client_id, StorePermissions::Unrestricted, is_needed);
-    }
-
-    /// Removes a client, after the store has received its disconnection and if it has not
-    /// reconnected.
-    pub(crate) fn remove(&self, client_id: &str) {
-        write(&self.0.clients).by_id.remove(client_id);
-    }
-
-    /// Returns the number of clients in the table.
-    #[cfg(test)]
-    pub(crate) fn client_count(&self) -> usize {
-        read(&self.0.clients).by_id.len()
-    }
-
-    /// Removes all clients, after a stop.
-    pub(crate) fn clear(&self) {
-        *write(&self.0.clients) = ClientTable::default();
-    }
 }
 
 impl From<Policy> for SharedPolicy {
     fn from(policy: Policy) -> Self {
-        let policy = RwLock::new(Arc::new(policy));
-        Self(Arc::new(Inner { policy, clients: RwLock::default() }))
+        Self(Arc::new(RwLock::new(Arc::new(policy))))
     }
 }
 
@@ -249,7 +155,7 @@ pub(crate) struct ClientRules {
     certificate: Option<Arc<ClientCertificate>>,
     /// Hash of the password with which the client logged in.
     hash: Option<Box<str>>,
-    pub(crate) rights: Option<Arc<Rights>>,
+    rights: Option<Arc<Rights>>,
 }
 
 impl ClientRules {
@@ -294,6 +200,10 @@ impl Acl for ClientRules {
         FixedRules.may_receive(client_id, topic)
     }
 
+    fn details(&self) -> Option<SenderDetails> {
+        Some(Arc::clone(self.rights.as_ref()?) as SenderDetails)
+    }
+
     fn is_current(&self, client_id: &str) -> bool {
         self.identity.as_ref().is_none_or(|identity| identity.is_proof_valid())
             && self
@@ -306,31 +216,6 @@ impl Acl for ClientRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Disconnected clients are removed even if no disconnection is reported.
-    #[test]
-    fn client_table_is_bounded_by_connected_clients() {
-        let policy = SharedPolicy::from(Policy::default());
-        let rights = Arc::new(Policy::default().rights(&Principal::default()));
-        let is_there = |client_id: &str| client_id.ends_with("00");
-        for at in 0..100_000 {
-            let client_id = format!("client-{at}");
-            match at % 2 {
-                0 => policy.add_connected(&client_id, &rights, is_there),
-                _ => policy.add_local(&client_id, is_there),
-            }
-            let known = policy.client_count();
-            assert!(known <= SWEEP_MIN.max(2 * (at / 100 + 2)) + 1, "{at}: {known}");
-        }
-        let needed = (1..1_000).map(|at| format!("client-{at}00"));
-        let all = read(&policy.0.clients);
-        assert!(needed.into_iter().all(|client_id| all.by_id.contains_key(&*client_id)));
-        drop(all);
-        policy.remove("client-100");
-        assert!(!read(&policy.0.clients).by_id.contains_key("client-100"));
-        policy.clear();
-        assert_eq!(policy.client_count(), 0);
-    }
 
     /// The broker decides about passwords, certificates and service accounts as `policy explain`
     /// does, which knows only the user name.

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use statestore_broker::SenderDetails;
 use statestore_proto::transport::Incoming;
 use statestore_tokio::AsIncoming;
 use statestore_tokio::adapter::{machine_qos, read_properties};
+
+use crate::access::fixed_rules::rights;
 
 /// A message delivered by the broker.
 #[derive(Clone)]
@@ -16,6 +19,8 @@ pub struct Message {
     payload: Bytes,
     /// Remaining seconds of its expiry interval when it was delivered.
     expiry: Option<u32>,
+    /// Rights of the sender.
+    details: Option<SenderDetails>,
     /// Maximum packet size of the sender in bytes.
     packet_bytes_max: Option<usize>,
 }
@@ -24,10 +29,11 @@ impl Message {
     pub(crate) fn new(
         now: Duration,
         message: Arc<statestore_broker::Message>,
+        details: Option<SenderDetails>,
         packet_bytes_max: Option<usize>,
     ) -> Self {
         let (payload, expiry) = (message.payload(), message.expiry(now));
-        Self { message, payload, expiry, packet_bytes_max }
+        Self { message, payload, expiry, details, packet_bytes_max }
     }
 
     /// Returns the verified client id of the sender, or `None` if no client sent the message.
@@ -46,6 +52,7 @@ impl AsIncoming for Message {
         incoming.message_expiry = self.expiry;
         incoming.verified_sender = self.sender();
         incoming.owner = self.message.owner();
+        incoming.rights = self.details.as_deref().and_then(rights);
         incoming.packet_bytes_max = self.packet_bytes_max;
         Some(incoming)
     }

@@ -17,7 +17,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tracing::warn;
 
 use crate::access::fixed_rules::{FixedRules, STORE_CLIENT_ID};
-use crate::access::shared_policy::{Access, ClientRules, SharedPolicy};
+use crate::access::shared_policy::{Access, ClientRules};
 use crate::broker::authenticator::{Authenticator, ConnectionCertificate, Credentials};
 use crate::broker::incidents;
 use crate::clock::unix_now;
@@ -317,18 +317,8 @@ impl BrokerDriver {
             let peer = attempt.peer;
             warn!(%peer, client_id, user, "client not allowed to connect: {reason}");
         }
-        let rights = admitted.as_ref().ok().and_then(|rules| rules.rights.clone());
         let outcome = admitted.map(|rules| build_admission(now, identity, rules));
-        // The store receives none of the client's requests before both calls return.
-        let is_accepted = broker.handle_login(now, attempt.connection, outcome);
-        if let (true, Some(policy), Some(rights)) = (is_accepted, &self.access.policy, &rights) {
-            policy.add_connected(client_id, rights, |other| broker.concerns_host(other));
-        }
-    }
-
-    /// The policy, which must learn of clients in this process and of disconnected clients.
-    pub(crate) const fn policy(&self) -> Option<&SharedPolicy> {
-        self.access.policy.as_ref()
+        broker.handle_login(now, attempt.connection, outcome);
     }
 
     /// Ends the sessions of clients whose permissions have changed. Returns the number of these
@@ -420,9 +410,6 @@ impl BrokerDriver {
             }
             unreported
         });
-        if let Some(policy) = self.policy() {
-            policy.clear();
-        }
         let state = self.state();
         #[expect(clippy::disallowed_methods, reason = "all connections are woken, in any order")]
         let connections = state.connections.values().map(|entry| &entry.wakeup);

@@ -68,11 +68,7 @@ impl Attachment {
             if client_id == STORE_CLIENT_ID {
                 return Ok(broker.attach_host(now, client_id));
             }
-            let id = broker.attach(now, client_id)?;
-            if let Some(policy) = driver.policy() {
-                policy.add_local(client_id, |other| broker.concerns_host(other));
-            }
-            Ok(id)
+            broker.attach(now, client_id)
         })?;
         let wakeup = driver.register_local(id);
         Ok(Self {
@@ -154,17 +150,8 @@ impl Attachment {
                 broker.pause_host();
                 None
             };
-            // Inside this closure the client cannot reconnect.
-            match (&next, self.driver.policy()) {
-                (Some(LocalEvent::Gone(client_id)), Some(policy))
-                    if !broker.is_connected(client_id) =>
-                {
-                    policy.remove(client_id);
-                }
-                _ => {}
-            }
             let sender = match &next {
-                Some(LocalEvent::Message(message)) => message.sender(),
+                Some(LocalEvent::Message(message, _)) => message.sender(),
                 _ => None,
             };
             let packet_bytes_max = sender.and_then(|sender| broker.packet_bytes_max(sender));
@@ -172,8 +159,9 @@ impl Attachment {
         });
         match next {
             None => Ok(None),
-            Some(LocalEvent::Message(message)) => {
-                Ok(Some(LinkEvent::Message(Message::new(now, message, packet_bytes_max))))
+            Some(LocalEvent::Message(message, details)) => {
+                let message = Message::new(now, message, details, packet_bytes_max);
+                Ok(Some(LinkEvent::Message(message)))
             }
             Some(LocalEvent::Gone(client_id)) => Ok(Some(LinkEvent::ClientGone(client_id))),
             Some(LocalEvent::Detached(Reason::SESSION_TAKEN_OVER)) => {
@@ -267,36 +255,7 @@ mod tests {
     use statestore_proto::topic::REQUEST;
 
     use super::*;
-    use crate::access::shared_policy::SharedPolicy;
     use crate::options::Options;
-    use crate::policy::Policy;
-
-    /// While no store is connected, only a limited number of disconnections is reported to it
-    /// later. The policy must forget the others too.
-    #[tokio::test(flavor = "current_thread")]
-    async fn policy_forgets_disconnected_clients_without_a_store() {
-        let policy = SharedPolicy::from(Policy::default());
-        let options = Options::new((Ipv4Addr::LOCALHOST, 0)).policy(policy.clone());
-        let broker = Broker::bind(options).await.expect("bind");
-        for at in 0..30_000 {
-            let mut client = broker.link(&format!("client-{at}"));
-            client.connect().await.expect("connect");
-            client.disconnect().await;
-        }
-        // 10,000 disconnections are still to be reported, and up to twice as many entries exist
-        // before a sweep.
-        assert!(policy.client_count() <= 20_002, "{}", policy.client_count());
-        let mut store = broker.store_link();
-        store.connect().await.expect("connect");
-        let mut reported = 0;
-        while let Ok(Ok(LinkEvent::ClientGone(_))) =
-            tokio::time::timeout(std::time::Duration::from_millis(100), store.next_event(true))
-                .await
-        {
-            reported += 1;
-        }
-        assert_eq!((reported, policy.client_count() <= 10_001), (10_000, true));
-    }
 
     /// The store would keep the registrations of a client that it believes to be connected.
     #[tokio::test(flavor = "current_thread")]

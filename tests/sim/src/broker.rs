@@ -458,7 +458,7 @@ impl Broker {
         for (client_id, local) in woken {
             while let Some(event) = self.machine.poll_local(since_start(now), local) {
                 match event {
-                    LocalEvent::Message(message) => self.send(now, &client_id, &message),
+                    LocalEvent::Message(message, _) => self.send(now, &client_id, &message),
                     LocalEvent::Gone(gone) => {
                         self.reply(now, Output::Gone { client_id: Arc::clone(&client_id), gone });
                     }

@@ -133,7 +133,7 @@ impl State {
         let Some(mailbox) = self.mailboxes.get(&id).cloned() else { return };
         while let Some(event) = self.broker.poll_local(NOW, id) {
             let event = match event {
-                LocalEvent::Message(message) => {
+                LocalEvent::Message(message, _) => {
                     // Only a host sends messages without a sender. This broker lacks a host.
                     let Some(message) = Message::from_broker(&message, NOW, None) else { continue };
                     LinkEvent::Message(message)

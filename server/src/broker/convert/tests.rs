@@ -42,8 +42,8 @@ fn delivered<P: Encode>(publish: &Packet<'_, P>) -> Message {
     let from = broker.attach(Duration::ZERO, from).expect("capacity");
     assert_eq!(broker.publish_local(Duration::ZERO, from, publish), Ok(Reason::SUCCESS));
     match broker.poll_local(Duration::ZERO, to) {
-        Some(statestore_broker::LocalEvent::Message(message)) => {
-            Message::new(Duration::ZERO, message, None)
+        Some(statestore_broker::LocalEvent::Message(message, _)) => {
+            Message::new(Duration::ZERO, message, None, None)
         }
         other => panic!("{other:?}"),
     }

@@ -99,7 +99,7 @@ impl Run {
         for _ in 0..count {
             match self.broker.poll_local(self.now, id) {
                 None => return,
-                Some(LocalEvent::Message(message)) => {
+                Some(LocalEvent::Message(message, _)) => {
                     if let Some(number) = self.number(&message.payload()) {
                         self.check_message(name, number, None, self.now);
                     }
@@ -181,7 +181,7 @@ impl Run {
         for at in 0..count {
             match self.broker.poll_local(self.now, id) {
                 None => return at,
-                Some(LocalEvent::Message(message)) => {
+                Some(LocalEvent::Message(message, _)) => {
                     let sender = message.sender().expect("from another client");
                     let name = NAMES.iter().find(|name| ***name == **sender);
                     if let Some((name, number)) = name.zip(self.number(&message.payload())) {
