@@ -117,7 +117,8 @@ proptest! {
             let connect = move |(user, client_id): &(String, String)| {
                 let hello = Hello { login: Some((user, "secret")), ..Hello::default() };
                 loop {
-                    let connected = Raw::try_open(port, client_id, hello);
+                    // Waits for the end, since another user cannot have the client id meanwhile.
+                    let connected = Raw::try_open(port, client_id, hello).map(Raw::disconnect);
                     let reason = connected.err().map(|reason| reason.expect("a reason"));
                     // The store has not received yet that another user's client has disconnected.
                     if reason != Some(Reason::SERVER_BUSY) {
