@@ -10,7 +10,7 @@ use statestore_proto::time::Now;
 use statestore_proto::transport::{Incoming, Transmit};
 
 use crate::callbacks::{self, Results};
-use crate::codec::{bytes, number};
+use crate::codec::{FORMAT, bytes, number};
 use crate::frame;
 use crate::outputs::TextWriter;
 use crate::redaction::Redaction;
@@ -58,7 +58,7 @@ impl Capture {
         frame::push(&mut out, |out| {
             out.push(inputs::BEGIN);
             out.extend_from_slice(frame::MAGIC);
-            out.push(frame::FORMAT);
+            out.push(FORMAT);
             settings::write(out, &settings, flags);
         });
         let redaction = redaction.map(Redaction::new);

@@ -1,6 +1,6 @@
 //! Errors of a capture.
 
-use crate::frame::FORMAT;
+use crate::codec::FORMAT;
 
 /// Reason why a frame of a capture cannot be replayed. The frames before it are usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -11,7 +11,6 @@ use crate::CaptureError;
 /// Format 2 has owners of messages and the space of the storage, format 3 expiry rules, and format
 /// 4 the limit of records and a third level of that space.
 pub(crate) const MAGIC: &[u8] = b"state store capture";
-pub(crate) const FORMAT: u8 = 4;
 
 /// Length of the head of a frame: its length and its checksum, 32 bits each, little-endian.
 const HEAD_LEN: usize = 8;

@@ -11,8 +11,8 @@ use statestore_proto::message::{KeyPreview, Request};
 use statestore_proto::store::{BatchId, Principal, Store, decode_records};
 
 use crate::callbacks::{Results, replayed_authorizer, replayed_durable_keys};
-use crate::codec::Reader;
-use crate::frame::{FORMAT, Frame, MAGIC};
+use crate::codec::{FORMAT, Reader};
+use crate::frame::{Frame, MAGIC};
 use crate::inputs::{self, Message};
 use crate::{CaptureError, CapturedStore, outputs, settings};
 

@@ -8,6 +8,7 @@ mod dev;
 mod doctor;
 mod etcd;
 mod help;
+mod login;
 mod replay;
 mod serve;
 mod status;
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 pub(crate) use client::{Bench, Del, Elect, Get, Keys, Lock, Set, Vdel, Watch};
-pub(crate) use connection::{Common, Connection, Format, Login, Output, TimeLimit};
+pub(crate) use connection::{Common, Connection, Format, Output, TimeLimit};
 pub(crate) use data::{Data, Dump, Restore};
 pub(crate) use dev::{Dev, DevEnv, DevFormat, DevListen, DevLogin, DevRun, DevVerb};
 pub(crate) use doctor::Doctor;
@@ -29,6 +30,7 @@ pub(crate) use doctor::Doctor;
 pub(crate) use etcd::Etcd;
 #[cfg(feature = "etcd")]
 pub(crate) use etcd::EtcdConnection;
+pub(crate) use login::Login;
 pub(crate) use replay::Replay;
 pub(crate) use serve::{Origins, Serve};
 pub(crate) use status::Status;

@@ -1,6 +1,7 @@
 //! `data`: checks, dumps and restores data directories.
 
 pub(crate) mod dump;
+pub(crate) mod file;
 pub(crate) mod requests;
 pub(crate) mod restore;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::args::Export;
-use crate::data::dump::Output;
+use crate::data::file::Output;
 use crate::data::{keys, requests};
 use crate::failure::Failure;
 use crate::output::notice;

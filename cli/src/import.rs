@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::args::{Import, Output};
 use crate::connection;
-use crate::data::{keys, restore, unix_now};
+use crate::data::{file, keys, unix_now};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::keys::REQUESTS_MAX;
@@ -27,7 +27,7 @@ const REFUSED_SHOWN: u64 = 10;
 pub(crate) async fn run(args: Import) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?.with_hangup()?;
     // The store issues new versions, so those of the file are not checked.
-    let opened = restore::open(args.file.clone(), None);
+    let opened = file::open(args.file.clone(), None);
     let file = match signals.or_received(opened).await {
         Ok(file) => file?,
         Err(signal) => return Ok(signals::exit_code(signal)),

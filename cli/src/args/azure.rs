@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use statestore_client::{Options, SettingsError};
 
-use super::Login;
+use super::login::Login;
 use super::variables::variable;
 use crate::sources::{Source, TOKEN_FILE};
 

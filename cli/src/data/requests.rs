@@ -9,8 +9,8 @@ use statestore_server::archive::{Entry, Header, Source, StoredValue};
 use statestore_tokio::{Error, Version, VersionedValue};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::dump::Output;
-use super::{restore, unix_now};
+use super::file::{self, Output};
+use super::unix_now;
 use crate::args::Common;
 use crate::connection;
 use crate::failure::Failure;
@@ -75,7 +75,7 @@ pub(crate) async fn dump(
 /// Sets all keys of a dump, and returns their number.
 pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u64, Failure> {
     // The store issues new versions, so those of the dump are not checked.
-    let mut dump = restore::open(file, None).await?;
+    let mut dump = file::open(file, None).await?;
     notice(match dump.header().source {
         Source::Requests => {
             "restoring through a broker: keys get new versions; the dump contains neither fencing \

@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use statestore_proto::time::UnixTime;
-use statestore_server::archive::{DumpReader, NewDirectory};
+use statestore_server::archive::NewDirectory;
 
-use super::{keys, requests, unix_now};
+use super::{file, keys, requests, unix_now};
 use crate::args::Restore;
 use crate::failure::Failure;
 use crate::output::{self, notice};
@@ -37,7 +36,7 @@ async fn restore_directory(
     // First, since a wrong path must not wait for standard input.
     let directory = NewDirectory::create(dir)?;
     let now = (!allow_future_versions).then(unix_now);
-    let mut dump = open(file, now).await?;
+    let mut dump = file::open(file, now).await?;
     if dump.header().makes_all_keys_durable() {
         notice(
             "the dump was made through a broker: it contains neither fencing tokens nor expiries, \
@@ -46,13 +45,4 @@ async fn restore_directory(
     }
     let progress = Progress::keys("restoring", dump.header().keys.unwrap_or(0));
     Ok(directory.restore(&mut dump, |keys| progress.advance(keys)).await?)
-}
-
-/// Opens a dump. `-` is standard input.
-pub(crate) async fn open(
-    file: Option<PathBuf>,
-    now: Option<UnixTime>,
-) -> Result<DumpReader, Failure> {
-    let file = file.filter(|file| file != Path::new("-"));
-    Ok(DumpReader::open(file, now).await?)
 }

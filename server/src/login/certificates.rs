@@ -16,7 +16,7 @@ use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::name::RelativeDistinguishedName;
 
 use crate::listen::tls::ClientTrust;
-use crate::login::identity::is_name;
+use crate::login::client_ids::is_name;
 
 /// Maximum length of a name in bytes. Client ids begin with the name, and each connection stores
 /// it.

@@ -142,6 +142,14 @@ pub(crate) fn is_one_level(client_id: &str) -> bool {
     !client_id.contains('/')
 }
 
+/// Returns whether this is a valid user name. Client ids begin with it, and a client id is a level
+/// of topics.
+#[cfg(any(feature = "passwords", feature = "tls"))]
+pub(crate) fn is_name(name: &str) -> bool {
+    let is_bad = |letter: char| matches!(letter, ':' | '/' | '+' | '#') || letter.is_control();
+    !name.is_empty() && name.trim() == name && !name.contains(is_bad)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

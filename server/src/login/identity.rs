@@ -37,14 +37,6 @@ pub(crate) enum Proof {
     Token { accounts: ServiceAccounts, account: Account },
 }
 
-/// Returns whether this is a valid user name. Client ids begin with it, and a client id is a level
-/// of topics.
-#[cfg(any(feature = "passwords", feature = "tls"))]
-pub(crate) fn is_name(name: &str) -> bool {
-    let is_bad = |letter: char| matches!(letter, ':' | '/' | '+' | '#') || letter.is_control();
-    !name.is_empty() && name.trim() == name && !name.contains(is_bad)
-}
-
 impl Identity {
     /// Returns whether the proof is still valid. Does not check passwords and certificates.
     pub(crate) fn is_proof_valid(&self) -> bool {

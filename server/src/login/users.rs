@@ -8,7 +8,7 @@ use argon2::password_hash::PasswordHasher as _;
 use argon2::password_hash::phc::{Error as PhcError, Output, PasswordHash, Salt};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 
-use crate::login::identity::is_name;
+use crate::login::client_ids::is_name;
 
 /// Maximum memory of a hash in a password file, in KiB: more than three times that of the hashes
 /// made by [`Users::set`].

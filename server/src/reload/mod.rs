@@ -18,9 +18,9 @@ mod watch;
 pub use attributes::CertificateAttributesFile;
 #[cfg(feature = "service-accounts")]
 pub use keys::ServiceAccountKeysFile;
-pub use policy::{PolicyFile, PolicyWarning, Principals};
+pub use policy::{PolicyFile, Principals};
 pub use reloader::{LastReload, Reloader};
-pub use report::{FileKind, Reloaded, Report, Summary};
+pub use report::{FileKind, PolicyWarning, Reloaded, Report, Summary};
 #[cfg(feature = "passwords")]
 pub use users::UsersFile;
 

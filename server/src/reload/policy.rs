@@ -1,12 +1,11 @@
 //! The policy file.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use statestore_policy::Policy;
 
 use super::Reload;
-use super::report::{FileKind, Summary};
+use super::report::{FileKind, PolicyWarning, Summary};
 use crate::access::shared_policy::SharedPolicy;
 use crate::files::LoadError;
 use crate::files::ReloadFile;
@@ -21,33 +20,6 @@ pub struct Principals {
     pub user_names: bool,
     /// Clients have attributes: from certificates or tokens.
     pub attributes: bool,
-}
-
-/// A policy that is valid, but probably not as intended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PolicyWarning {
-    /// The policy itself has this many [warnings](Policy::warnings).
-    Rules(usize),
-    /// Rules name user names, which clients lack.
-    UserNamesUnused,
-    /// Rules name attributes, which clients lack.
-    AttributesUnused,
-}
-
-impl fmt::Display for PolicyWarning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rules(1) => f.write_str("1 warning"),
-            Self::Rules(count) => write!(f, "{count} warnings"),
-            Self::UserNamesUnused => {
-                f.write_str("rules for user names apply to no client, because clients lack them")
-            }
-            Self::AttributesUnused => {
-                f.write_str("rules for attributes apply to no client, because clients lack them")
-            }
-        }
-    }
 }
 
 /// A policy file and its policy.

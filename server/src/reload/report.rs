@@ -4,7 +4,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use super::policy::PolicyWarning;
 use crate::files::LoadError;
 
 /// Kind of a setting that comes from files.
@@ -138,4 +137,31 @@ pub struct Reloaded {
     pub reports: Vec<Report>,
     /// Number of clients that were disconnected because their permissions have changed.
     pub disconnected: usize,
+}
+
+/// A policy that is valid, but probably not as intended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PolicyWarning {
+    /// The policy itself has this many [warnings](statestore_policy::Policy::warnings).
+    Rules(usize),
+    /// Rules name user names, which clients lack.
+    UserNamesUnused,
+    /// Rules name attributes, which clients lack.
+    AttributesUnused,
+}
+
+impl fmt::Display for PolicyWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rules(1) => f.write_str("1 warning"),
+            Self::Rules(count) => write!(f, "{count} warnings"),
+            Self::UserNamesUnused => {
+                f.write_str("rules for user names apply to no client, because clients lack them")
+            }
+            Self::AttributesUnused => {
+                f.write_str("rules for attributes apply to no client, because clients lack them")
+            }
+        }
+    }
 }

@@ -1,8 +1,7 @@
-//! Which client certificates are trusted, and the certificates of connected clients.
+//! Which client certificates are trusted.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_rustls::rustls::crypto::ring;
@@ -21,14 +20,24 @@ use x509_cert::der::oid::{AssociatedOid as _, ObjectIdentifier};
 use x509_cert::der::{self, Decode as _, Reader as _, SliceReader};
 use x509_cert::ext::pkix::CrlNumber;
 
-use super::pem::RevocationPolicy;
-use super::server_tls::ServerTls;
-
-/// Minimum number of registered certificates for a sweep.
-const SWEEP_MIN: usize = 1_024;
-
 /// The extension of RFC 5280, section 5.2.5.
 const ISSUING_DISTRIBUTION_POINT: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.28");
+
+/// Meaning of a missing or expired revocation list for a client certificate and its intermediate
+/// CAs. A certificate on a list of its issuer is always rejected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RevocationPolicy {
+    /// A certificate without a list of its issuer is accepted, and an expired list still
+    /// applies. Both cause a [`TlsWarning`](super::TlsWarning). So clients stay connected when a list is late, which
+    /// is what devices need whose network is often down.
+    #[default]
+    IfListed,
+    /// A certificate is rejected without a list of its issuer, and if the list has expired.
+    /// This applies to every certificate of the chain below the trusted CA, as with `ssl_crl` of
+    /// nginx. `crlfile` of mosquitto applies it to the client certificate alone.
+    Required,
+}
 
 /// Version of a revocation list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -143,7 +152,7 @@ impl ClientTrust {
     }
 
     /// Returns whether the TLS handshake would accept a chain.
-    fn accepts(&self, chain: &[CertificateDer<'_>]) -> bool {
+    pub(super) fn accepts(&self, chain: &[CertificateDer<'_>]) -> bool {
         chain.split_first().is_some_and(|(own, others)| {
             self.verifier.verify_client_cert(own, others, UnixTime::now()).is_ok()
         })
@@ -192,81 +201,5 @@ fn is_signed_by(list: &[u8], authority: &TrustAnchor<'_>) -> der::Result<bool> {
 impl fmt::Debug for ClientTrust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientTrust").field("lists", &self.lists.len()).finish_non_exhaustive()
-    }
-}
-
-/// The certificate chain of a client, as long as its connection or its session exists.
-pub(crate) struct ClientCertificate {
-    tls: ServerTls,
-    chain: Vec<CertificateDer<'static>>,
-    /// Twice the number of the trust generation that was checked last, plus one if the chain was
-    /// accepted.
-    verdict: AtomicU64,
-}
-
-impl ClientCertificate {
-    /// Maximum length of a chain in bytes. Usual chains have one to four kilobytes.
-    pub(crate) const CHAIN_MAX: usize = 16 << 10;
-
-    /// Copies a chain that was accepted by the handshake, with the client CAs of this generation.
-    /// Returns `None` if it exceeds [`CHAIN_MAX`](Self::CHAIN_MAX).
-    pub(super) fn new(
-        tls: &ServerTls,
-        generation: u64,
-        chain: &[CertificateDer<'_>],
-    ) -> Option<Self> {
-        let length: usize = chain.iter().map(|certificate| certificate.len()).sum();
-        let copy = || chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
-        (length <= Self::CHAIN_MAX).then(|| Self {
-            tls: tls.clone(),
-            chain: copy(),
-            verdict: AtomicU64::new(encode(generation, true)),
-        })
-    }
-
-    /// Returns whether a handshake would accept the certificate now. Verifies signatures only
-    /// after the client CAs or the revocation lists have changed, and then usually in the reload.
-    pub(crate) fn is_trusted(&self) -> bool {
-        let state = self.tls.state();
-        let verdict = self.verdict.load(Ordering::Acquire);
-        if verdict >> 1 == state.trust_generation {
-            return verdict & 1 == 1;
-        }
-        let accepted = state.trust.as_ref().is_some_and(|trust| trust.accepts(&self.chain));
-        self.verdict.store(encode(state.trust_generation, accepted), Ordering::Release);
-        accepted
-    }
-}
-
-const fn encode(generation: u64, accepted: bool) -> u64 {
-    (generation << 1) | accepted as u64
-}
-
-impl fmt::Debug for ClientCertificate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientCertificate").field("certificates", &self.chain.len()).finish()
-    }
-}
-
-/// The certificates of all clients of one [`ServerTls`], so that a reload can verify them again.
-#[derive(Default)]
-pub(super) struct ClientRegistry(Mutex<Vec<Weak<ClientCertificate>>>);
-
-impl ClientRegistry {
-    pub(super) fn add(&self, certificate: &Arc<ClientCertificate>) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // The vector grows by doubling, so sweeping it when it is full costs little.
-        if all.len() >= SWEEP_MIN && all.len() == all.capacity() {
-            all.retain(|other| other.strong_count() > 0);
-        }
-        all.push(Arc::downgrade(certificate));
-    }
-
-    /// Verifies all certificates again. Takes about 0.1 ms for each, so call it off the event loop.
-    pub(super) fn verify_all(&self) {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for certificate in all.iter().filter_map(Weak::upgrade) {
-            certificate.is_trusted();
-        }
     }
 }

@@ -6,9 +6,11 @@ mod handshake;
 mod pem;
 mod server_tls;
 
-pub(crate) use client_trust::{ClientCertificate, ClientTrust};
+pub(crate) use client_trust::ClientTrust;
+pub use client_trust::RevocationPolicy;
 pub use error::{TlsError, TlsWarning};
 pub(crate) use handshake::remedy;
-pub use pem::{RevocationPolicy, TlsPem};
-pub(crate) use server_tls::TlsState;
+pub use pem::TlsPem;
+pub(crate) use server_tls::{ClientCertificate, TlsState};
+
 pub use server_tls::{ServerTls, TlsFiles};

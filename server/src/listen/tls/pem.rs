@@ -18,7 +18,7 @@ use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode as _;
 use x509_cert::ext::pkix::{BasicConstraints, SubjectAltName};
 
-use super::client_trust::ClientTrust;
+use super::client_trust::{ClientTrust, RevocationPolicy};
 use super::error::{TlsError, TlsWarning};
 use crate::clock::system_now;
 
@@ -43,22 +43,6 @@ pub struct TlsPem {
     pub(super) client_ca: Option<Vec<u8>>,
     pub(super) revocation_lists: Vec<Vec<u8>>,
     pub(super) policy: RevocationPolicy,
-}
-
-/// Meaning of a missing or expired revocation list for a client certificate and its intermediate
-/// CAs. A certificate on a list of its issuer is always rejected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RevocationPolicy {
-    /// A certificate without a list of its issuer is accepted, and an expired list still
-    /// applies. Both cause a [`TlsWarning`]. So clients stay connected when a list is late, which
-    /// is what devices need whose network is often down.
-    #[default]
-    IfListed,
-    /// A certificate is rejected without a list of its issuer, and if the list has expired.
-    /// This applies to every certificate of the chain below the trusted CA, as with `ssl_crl` of
-    /// nginx. `crlfile` of mosquitto applies it to the client certificate alone.
-    Required,
 }
 
 impl TlsPem {

@@ -2,16 +2,20 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::SystemTime;
 
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use super::client_trust::{ClientCertificate, ClientRegistry, ClientTrust};
+use super::client_trust::{ClientTrust, RevocationPolicy};
 use super::error::{TlsError, TlsPart, TlsWarning};
-use super::pem::{ParsedTls, RevocationPolicy, TlsPem};
+use super::pem::{ParsedTls, TlsPem};
 use crate::files::{LoadError, ReloadFile};
+
+/// Minimum number of registered certificates for a sweep.
+const SWEEP_MIN: usize = 1_024;
 
 /// Maximum length of a certificate file and of a key file in bytes.
 const PEM_MAX: u64 = 1 << 20;
@@ -325,5 +329,81 @@ impl fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let paths: Vec<_> = self.files().into_iter().map(ReloadFile::path).collect();
         f.debug_struct("ServerTls").field("files", &paths).finish_non_exhaustive()
+    }
+}
+
+/// The certificate chain of a client, as long as its connection or its session exists.
+pub(crate) struct ClientCertificate {
+    tls: ServerTls,
+    chain: Vec<CertificateDer<'static>>,
+    /// Twice the number of the trust generation that was checked last, plus one if the chain was
+    /// accepted.
+    verdict: AtomicU64,
+}
+
+impl ClientCertificate {
+    /// Maximum length of a chain in bytes. Usual chains have one to four kilobytes.
+    pub(crate) const CHAIN_MAX: usize = 16 << 10;
+
+    /// Copies a chain that was accepted by the handshake, with the client CAs of this generation.
+    /// Returns `None` if it exceeds [`CHAIN_MAX`](Self::CHAIN_MAX).
+    pub(super) fn new(
+        tls: &ServerTls,
+        generation: u64,
+        chain: &[CertificateDer<'_>],
+    ) -> Option<Self> {
+        let length: usize = chain.iter().map(|certificate| certificate.len()).sum();
+        let copy = || chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
+        (length <= Self::CHAIN_MAX).then(|| Self {
+            tls: tls.clone(),
+            chain: copy(),
+            verdict: AtomicU64::new(encode(generation, true)),
+        })
+    }
+
+    /// Returns whether a handshake would accept the certificate now. Verifies signatures only
+    /// after the client CAs or the revocation lists have changed, and then usually in the reload.
+    pub(crate) fn is_trusted(&self) -> bool {
+        let state = self.tls.state();
+        let verdict = self.verdict.load(Ordering::Acquire);
+        if verdict >> 1 == state.trust_generation {
+            return verdict & 1 == 1;
+        }
+        let accepted = state.trust.as_ref().is_some_and(|trust| trust.accepts(&self.chain));
+        self.verdict.store(encode(state.trust_generation, accepted), Ordering::Release);
+        accepted
+    }
+}
+
+const fn encode(generation: u64, accepted: bool) -> u64 {
+    (generation << 1) | accepted as u64
+}
+
+impl fmt::Debug for ClientCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientCertificate").field("certificates", &self.chain.len()).finish()
+    }
+}
+
+/// The certificates of all clients of one [`ServerTls`], so that a reload can verify them again.
+#[derive(Default)]
+struct ClientRegistry(Mutex<Vec<Weak<ClientCertificate>>>);
+
+impl ClientRegistry {
+    fn add(&self, certificate: &Arc<ClientCertificate>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The vector grows by doubling, so sweeping it when it is full costs little.
+        if all.len() >= SWEEP_MIN && all.len() == all.capacity() {
+            all.retain(|other| other.strong_count() > 0);
+        }
+        all.push(Arc::downgrade(certificate));
+    }
+
+    /// Verifies all certificates again. Takes about 0.1 ms for each, so call it off the event loop.
+    fn verify_all(&self) {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for certificate in all.iter().filter_map(Weak::upgrade) {
+            certificate.is_trusted();
+        }
     }
 }

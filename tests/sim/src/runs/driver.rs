@@ -1,5 +1,6 @@
 //! Runs a world: the requests of clients in each step, the faults, and the recording of events.
 
+mod commands;
 mod hostile;
 mod tap;
 mod trouble;
@@ -18,12 +19,12 @@ use statestore_proto::store::StoreConfig;
 use statestore_proto::time::Instant;
 
 use self::hostile::HostileClients;
+use super::Violation;
 use super::history::{History, Moment, Note, Op, Watched, What};
 use super::scenario::{Mix, Scenario};
 use super::truth::Truth;
 use super::twin::Twin;
 use super::wire::{Digest, RequestName, Wire};
-use super::{Violation, commands};
 
 /// Maximum advance of time in one step of waiting.
 const WAIT_MAX: Duration = Duration::from_millis(500);

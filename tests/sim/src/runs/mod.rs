@@ -23,7 +23,6 @@
 //! [`Mix`] documents further guarantees under each kind of fault.
 
 pub mod check;
-mod commands;
 mod driver;
 mod history;
 pub mod listings;

@@ -1,10 +1,8 @@
 //! An HTTP proxy between a client and its broker.
 
 use std::fmt;
-use std::str::FromStr;
 
 use super::address::Address;
-use super::url::{self, UrlError};
 
 /// An HTTP proxy that opens TCP connections to brokers, with the method CONNECT.
 ///
@@ -41,46 +39,6 @@ impl Proxy {
         self.credentials = Some((user.into(), password.into()));
         self
     }
-
-    /// Returns the proxy at a URL `http://[USER:PASSWORD@]HOST[:PORT]`. User name and password are
-    /// percent-encoded. The default port is 80. Several hosts are an error.
-    ///
-    /// # Errors
-    /// [`UrlError`] if the URL is invalid. The text of the error contains neither the user name nor
-    /// the password.
-    pub fn from_url(url: &str) -> Result<Self, UrlError> {
-        let (scheme, rest) = url.split_once("://").ok_or(UrlError::ProxyScheme)?;
-        if !scheme.eq_ignore_ascii_case("http") {
-            return Err(UrlError::ProxyScheme);
-        }
-        url::check_authority(rest)?;
-        let authority = rest.strip_suffix('/').unwrap_or(rest);
-        if authority.contains(['/', '?', '#']) {
-            return Err(UrlError::Unexpected("path or query"));
-        }
-        let (user, host) = url::split_credentials(authority);
-        if host.contains(',') {
-            return Err(UrlError::Host);
-        }
-        let Address { host, port } = url::parse_address(host, 80)?;
-        let proxy = Self::new(host, port);
-        match user.map(url::decode_credentials).transpose()? {
-            // The colon separates user name and password in the header.
-            Some((user, _)) if user.contains(':') => {
-                Err(UrlError::Unexpected("colon in the user name"))
-            }
-            Some((user, password)) => Ok(proxy.credentials(user, password)),
-            None => Ok(proxy),
-        }
-    }
-}
-
-impl FromStr for Proxy {
-    type Err = UrlError;
-
-    fn from_str(url: &str) -> Result<Self, UrlError> {
-        Self::from_url(url)
-    }
 }
 
 /// The URL without user name and password.
@@ -99,6 +57,7 @@ impl fmt::Debug for Proxy {
 
 #[cfg(test)]
 mod tests {
+    use super::super::url::UrlError;
     use super::*;
 
     #[test]

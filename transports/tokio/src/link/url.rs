@@ -2,6 +2,7 @@
 
 use super::address::Address;
 use super::options::{Options, Tls, Transport};
+use super::proxy::Proxy;
 
 /// Error of an invalid URL. It contains no part of the URL, since a mistake may turn any part into a
 /// password: `mqtt://lamp:secret` has the port `secret`.
@@ -139,6 +140,48 @@ impl std::str::FromStr for Options {
     }
 }
 
+impl Proxy {
+    /// Returns the proxy at a URL `http://[USER:PASSWORD@]HOST[:PORT]`. User name and password are
+    /// percent-encoded. The default port is 80. Several hosts are an error.
+    ///
+    /// # Errors
+    /// [`UrlError`] if the URL is invalid. The text of the error contains neither the user name nor
+    /// the password.
+    pub fn from_url(url: &str) -> Result<Self, UrlError> {
+        let (scheme, rest) = url.split_once("://").ok_or(UrlError::ProxyScheme)?;
+        if !scheme.eq_ignore_ascii_case("http") {
+            return Err(UrlError::ProxyScheme);
+        }
+        check_authority(rest)?;
+        let authority = rest.strip_suffix('/').unwrap_or(rest);
+        if authority.contains(['/', '?', '#']) {
+            return Err(UrlError::Unexpected("path or query"));
+        }
+        let (user, host) = split_credentials(authority);
+        if host.contains(',') {
+            return Err(UrlError::Host);
+        }
+        let Address { host, port } = parse_address(host, 80)?;
+        let proxy = Self::new(host, port);
+        match user.map(decode_credentials).transpose()? {
+            // The colon separates user name and password in the header.
+            Some((user, _)) if user.contains(':') => {
+                Err(UrlError::Unexpected("colon in the user name"))
+            }
+            Some((user, password)) => Ok(proxy.credentials(user, password)),
+            None => Ok(proxy),
+        }
+    }
+}
+
+impl std::str::FromStr for Proxy {
+    type Err = UrlError;
+
+    fn from_str(url: &str) -> Result<Self, UrlError> {
+        Self::from_url(url)
+    }
+}
+
 /// A fixed client id would let two programs disconnect each other.
 pub(super) fn random_id() -> String {
     format!("statestore-{:012x}", fastrand::u64(..) >> 16)
@@ -157,7 +200,7 @@ fn client_id(query: &str) -> Result<Option<String>, UrlError> {
 
 /// Checks that the part of a URL after `://` contains `@` only in the authority. Elsewhere, it ends
 /// a password with an unencoded `/`, `?` or `#`, which must not appear in another error.
-pub(super) fn check_authority(rest: &str) -> Result<(), UrlError> {
+fn check_authority(rest: &str) -> Result<(), UrlError> {
     match rest.split_once(['/', '?', '#']) {
         Some((_, tail)) if tail.contains('@') => Err(UrlError::Credentials),
         _ => Ok(()),
@@ -165,7 +208,7 @@ pub(super) fn check_authority(rest: &str) -> Result<(), UrlError> {
 }
 
 /// Splits an authority into the credentials, if any, and the hosts.
-pub(super) fn split_credentials(authority: &str) -> (Option<&str>, &str) {
+fn split_credentials(authority: &str) -> (Option<&str>, &str) {
     match authority.rsplit_once('@') {
         Some((user, hosts)) => (Some(user), hosts),
         None => (None, authority),
@@ -173,13 +216,13 @@ pub(super) fn split_credentials(authority: &str) -> (Option<&str>, &str) {
 }
 
 /// Decodes a user name and a password, which are percent-encoded and separated by a colon.
-pub(super) fn decode_credentials(text: &str) -> Result<(String, String), UrlError> {
+fn decode_credentials(text: &str) -> Result<(String, String), UrlError> {
     let (user, password) = text.split_once(':').unwrap_or((text, ""));
     Ok((decode(user)?, decode(password)?))
 }
 
 /// Parses a host with an optional port. An IPv6 address has brackets around it.
-pub(super) fn parse_address(text: &str, default_port: u16) -> Result<Address, UrlError> {
+fn parse_address(text: &str, default_port: u16) -> Result<Address, UrlError> {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (text, None),

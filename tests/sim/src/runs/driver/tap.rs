@@ -11,9 +11,10 @@ use statestore_proto::store::{Principal, Store};
 use statestore_proto::topic;
 
 use super::Run;
+use super::commands;
 use crate::runs::history::{Moment, Note, What};
 use crate::runs::wire::{RequestName, name_of, user_property};
-use crate::runs::{Check, Violation, commands};
+use crate::runs::{Check, Violation};
 
 impl Run {
     /// Records the deliveries of the last step and compares the store with the truth.

@@ -5,7 +5,7 @@ use fastrand::Rng;
 use statestore_proto::hlc::FencingToken;
 use statestore_proto::message::{Command, Condition, Expiry, Operand};
 
-use super::driver::Run;
+use super::Run;
 
 /// The key used as a lock.
 pub(super) const LOCK: &[u8] = b"lock";
