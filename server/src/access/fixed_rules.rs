@@ -68,7 +68,7 @@ impl Rights for AllKeys {
 static UNRESTRICTED: LazyLock<SenderDetails> = LazyLock::new(|| Arc::new(AllKeys));
 
 /// Returns the rights of the sender of a message, if these are its [details](Acl::details).
-pub(crate) fn rights<'a>(details: &'a (dyn Any + Send + Sync)) -> Option<&'a dyn Rights> {
+pub(crate) fn rights(details: &(dyn Any + Send + Sync)) -> Option<&dyn Rights> {
     match details.downcast_ref::<statestore_policy::Rights>() {
         Some(rights) => Some(rights),
         None => details.downcast_ref::<AllKeys>().map(|all| all as &dyn Rights),
