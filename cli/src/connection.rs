@@ -12,7 +12,7 @@ use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
 use crate::output::notice;
 use crate::sources::{Endpoint, TOKEN_FILE};
-use statestore_doctor::tls;
+use crate::tls;
 
 /// Address of a broker.
 #[derive(Debug, PartialEq, Eq)]

@@ -40,6 +40,7 @@ mod signals;
 mod sources;
 mod status;
 mod supervisor;
+mod tls;
 #[cfg(feature = "top")]
 mod top;
 mod verify;

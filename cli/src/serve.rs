@@ -14,7 +14,7 @@ use crate::output::{self, notice};
 use crate::signals::Signals;
 use crate::sources::Endpoint;
 use crate::supervisor::Supervisor;
-use statestore_doctor::tls;
+use crate::tls;
 
 /// File descriptors for everything but clients: listeners, requests over HTTP, journal, and log.
 const OTHER_DESCRIPTORS: u64 = 64;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use syn::{Attribute, Field, Fields, ImplItem, Item, TraitItem, Type, Visibility};
 
 /// Packages and their folders.
-const PACKAGES: [(&str, &str); 16] = [
+const PACKAGES: [(&str, &str); 15] = [
     ("statestore-proto", "core"),
     ("statestore-mqtt", "mqtt"),
     ("statestore-broker", "broker"),
@@ -22,7 +22,6 @@ const PACKAGES: [(&str, &str); 16] = [
     ("statestore-paho", "transports/paho"),
     ("statestore-azure-mqtt", "transports/azure-mqtt"),
     ("statestore-server", "server"),
-    ("statestore-doctor", "doctor"),
     ("statestore-loopback", "transports/loopback"),
     ("statestore-sqlite", "storage/sqlite"),
     ("statestore-etcd", "storage/etcd"),

@@ -7,7 +7,7 @@ use super::layers::{self, heads, paths, used_paths};
 use super::source::code_without_strings;
 use super::{File, core_files, file, rust_files};
 
-const CRATES: [&str; 18] = [
+const CRATES: [&str; 17] = [
     "mqtt/src",
     "broker/src",
     "policy/src",
@@ -18,7 +18,6 @@ const CRATES: [&str; 18] = [
     "transports/paho/src",
     "transports/azure-mqtt/src",
     "server/src",
-    "doctor/src",
     "transports/loopback/src",
     "storage/sqlite/src",
     "storage/etcd/src",

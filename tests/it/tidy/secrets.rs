@@ -48,12 +48,11 @@ const PARSERS: [(&str, &[&str]); 6] = [
 ];
 
 /// Folders of the published packages.
-const PUBLISHED: [&str; 17] = [
+const PUBLISHED: [&str; 16] = [
     "broker/src",
     "capture/src",
     "cli/src",
     "core/src",
-    "doctor/src",
     "mqtt/src",
     "policy/src",
     "server/src",

@@ -1,8 +1,17 @@
 //! `doctor`: checks each step between a client and its store, with advice.
 
-use std::process::ExitCode;
+mod examination;
+mod network;
+mod report;
+mod requests;
+mod store_checks;
+mod wire;
 
-use statestore_doctor::{CHECKS, Examination, Outcome, Report};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use examination::Examination;
+use report::{CHECKS, Outcome, Report};
 
 use crate::args::{Doctor, Output};
 use crate::connection;
@@ -12,6 +21,9 @@ use crate::failure::Failure;
 use crate::output;
 use crate::progress::Progress;
 use crate::sources::sources_notice;
+
+/// Maximum timeout of a step, so that clocks can add it.
+const TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
 
 pub(crate) async fn run(args: Doctor) -> Result<ExitCode, Failure> {
     // Bad input is reported before the first broker is checked.
@@ -53,10 +65,12 @@ async fn examine(broker: &String, args: &Doctor) -> Result<Report, Failure> {
     let token = login.service_account_token_file.as_deref();
     let token = token.map(|path| connection::token(path, login.endpoint)).transpose()?;
     let progress = Progress::checks("checking", CHECKS.len() as u64);
-    let examination = Examination::new(options)
-        .service_account_token(token)
-        .timeout(args.time_limit.timeout)
-        .read_only(args.read_only)
-        .key_prefix(&*args.key_prefix);
+    let examination = Examination {
+        options,
+        token,
+        timeout: args.time_limit.timeout.min(TIMEOUT_MAX),
+        read_only: args.read_only,
+        key_prefix: args.key_prefix.clone(),
+    };
     Ok(examination.run(|| progress.advance(1)).await)
 }

@@ -15,9 +15,9 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use x509_cert::Certificate;
 use x509_cert::der::Decode as _;
 
-use crate::report::Findings;
+use super::report::Findings;
+use super::wire::Wire;
 use crate::tls::option_names;
-use crate::wire::Wire;
 
 /// A certificate that expires sooner causes a warning: 14 days.
 const EXPIRES_SOON: Duration = Duration::from_secs(14 * 24 * 3_600);

@@ -20,7 +20,7 @@ pub(crate) fn option_names() -> SettingNames {
 ///
 /// If it is unclear whether the port speaks TLS, the port is probed, through the proxy if there is
 /// one.
-pub async fn diagnose(
+pub(crate) async fn diagnose(
     error: LinkError,
     at: Address,
     is_encrypted: bool,

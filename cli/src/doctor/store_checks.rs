@@ -16,10 +16,9 @@ use statestore_proto::topic::{NotificationFilter, NotificationTopic, REQUEST, Re
 use statestore_tokio::diagnostics::nagle;
 use tokio::time::Instant;
 
-use crate::Examination;
-use crate::report::{CHECKS, Findings};
-use crate::requests::{Exchange, Requests};
-use crate::wire::{ConnectionEnd, Received, Wire};
+use super::report::{CHECKS, Findings};
+use super::requests::{Exchange, Requests};
+use super::wire::{ConnectionEnd, Received};
 
 /// Time to wait for a second response, and for a notification without a subscription.
 const WAIT: Duration = Duration::from_secs(1);
@@ -47,19 +46,7 @@ pub(crate) struct StoreChecks<'a, 'f> {
 }
 
 impl<'a, 'f> StoreChecks<'a, 'f> {
-    pub(crate) fn new(
-        examination: &'a Examination,
-        wire: Wire,
-        report: &'a mut Findings<'f>,
-    ) -> Self {
-        let requests = Requests {
-            client_id: &examination.options.client_id,
-            response_topic: String::new(),
-            wire,
-            timeout: examination.timeout,
-            count: 0,
-        };
-        let key = format!("{}{:016x}", examination.key_prefix, fastrand::u64(..));
+    pub(crate) fn new(requests: Requests<'a>, key: String, report: &'a mut Findings<'f>) -> Self {
         Self { requests, key, report, is_end_reported: false }
     }
 

@@ -10,7 +10,7 @@ use statestore_proto::message::property::{CONTENT_TYPE, RequestProperties};
 use statestore_proto::topic::REQUEST;
 use tokio::time::Instant;
 
-use crate::wire::{Received, Wire};
+use super::wire::{Received, Wire};
 
 /// A time in the past, which each store accepts. The version of a SET is then the store's own time.
 const PAST: &str = "1696374425000:0:doctor";

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use statestore_tokio::diagnostics::text::on_one_line;
 
 /// Names and descriptions of the checks, in order.
-pub const CHECKS: &[(&str, &str)] = &[
+pub(crate) const CHECKS: &[(&str, &str)] = &[
     ("address", "the name of the broker has an address"),
     ("port", "a server listens on the port"),
     ("tls", "the broker speaks TLS, and its certificate is trusted"),
@@ -24,7 +24,7 @@ pub const CHECKS: &[(&str, &str)] = &[
 
 /// Outcome of an examination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// No problem.
     Healthy,
     /// Warnings only.
@@ -81,7 +81,7 @@ pub(crate) struct Findings<'a> {
 
 /// Findings of an examination: one for each check.
 #[derive(Debug)]
-pub struct Report {
+pub(crate) struct Report {
     /// In the order of [`CHECKS`].
     findings: Vec<Finding>,
     /// Position of the problem that was found first.
@@ -186,7 +186,7 @@ impl Report {
 
     /// The outcome: decided by the first problem, otherwise by warnings.
     #[must_use]
-    pub fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         let is_warning = |finding: &Finding| finding.verdict == Verdict::Warning;
         match self.problem().map(|finding| finding.verdict) {
             Some(Verdict::NoResponse) => Outcome::NoResponse,
@@ -209,7 +209,7 @@ impl Report {
 
     /// The report about this broker as text, one line for each finding and its remedy.
     #[must_use]
-    pub fn text(&self, broker: &str) -> String {
+    pub(crate) fn text(&self, broker: &str) -> String {
         let mut text = format!("{broker}: {}\n", on_one_line(&self.summary()));
         // These share one line.
         let is_impossible = |finding: &&Finding| finding.verdict == Verdict::Impossible;
@@ -236,7 +236,7 @@ impl Report {
 
     /// The report about this broker as JSON, with an object for each check.
     #[must_use]
-    pub fn json(&self, broker: &str) -> Value {
+    pub(crate) fn json(&self, broker: &str) -> Value {
         let checks = self.findings.iter().map(|Finding { check, verdict, detail, remedy }| {
             let description =
                 CHECKS.iter().find(|(name, _)| name == check).map(|(_, description)| *description);

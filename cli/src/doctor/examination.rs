@@ -1,111 +1,41 @@
 //! Checks each step between a client and its state store, from DNS to change notifications.
 //!
-//! ```no_run
-//! use std::time::Duration;
-//!
-//! use statestore_client::Options;
-//! use statestore_doctor::{Examination, Outcome};
-//!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let options = Options::from_url("mqtt://localhost")?;
-//! let report = Examination::new(options).timeout(Duration::from_secs(3)).run(|| {}).await;
-//! print!("{}", report.text("mqtt://localhost"));
-//! assert_eq!(report.outcome(), Outcome::Healthy);
-//! # Ok(())
-//! # }
-//! ```
-//!
 //! It connects once, with the options of the client, and sends a few requests. Unless it is
 //! [read-only](Examination::read_only), it writes one key with an expiry, and deletes it. What it
 //! receives is bounded: packets of 2 MiB, 64 messages, and 4 KiB of each payload.
 //!
 //! Remedies name the options of the command `statestore`. Texts from the network are cut and
 //! escaped in [`Report::text`].
-#![forbid(unsafe_code)]
 
-mod network;
-mod report;
-mod requests;
-mod store_checks;
-pub mod tls;
-mod wire;
-
-use std::fmt;
 use std::time::Duration;
 
 use statestore_client::Options;
 use statestore_mqtt::Reason;
 use tokio::time::Instant;
 
-pub use report::{CHECKS, Outcome, Report};
-
-use report::Findings;
-use store_checks::StoreChecks;
-use wire::{Connack, ConnectionEnd};
-
-/// Default timeout of each step.
-const TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Default prefix of the test key.
-const KEY_PREFIX: &str = "statestore-doctor-";
+use super::network;
+use super::report::{Findings, Report};
+use super::requests::Requests;
+use super::store_checks::StoreChecks;
+use super::wire::{Connack, ConnectionEnd};
 
 /// An examination of one broker and its store.
-#[must_use = "an examination does nothing before `run`"]
-pub struct Examination {
-    options: Options,
-    token: Option<Vec<u8>>,
-    timeout: Duration,
-    read_only: bool,
-    key_prefix: String,
-}
-
-/// Omits the token.
-impl fmt::Debug for Examination {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Examination")
-            .field("options", &self.options)
-            .field("timeout", &self.timeout)
-            .field("read_only", &self.read_only)
-            .field("key_prefix", &self.key_prefix)
-            .finish_non_exhaustive()
-    }
+pub(super) struct Examination {
+    /// The options of a client. Only their first address is used.
+    pub(super) options: Options,
+    /// The service account token to log in with.
+    pub(super) token: Option<Vec<u8>>,
+    /// Timeout of each step.
+    pub(super) timeout: Duration,
+    /// Omits all writes. Clocks and notifications are not checked then.
+    pub(super) read_only: bool,
+    /// Prefix of the test key. A random number follows.
+    pub(super) key_prefix: String,
 }
 
 impl Examination {
-    /// An examination as a client with these options. Only their first address is used.
-    pub fn new(options: Options) -> Self {
-        let key_prefix = KEY_PREFIX.to_owned();
-        Self { options, token: None, timeout: TIMEOUT, read_only: false, key_prefix }
-    }
-
-    /// Sets the service account token to log in with. The token file of the options is not read.
-    pub fn service_account_token(mut self, token: Option<impl Into<Vec<u8>>>) -> Self {
-        self.token = token.map(Into::into);
-        self
-    }
-
-    /// Sets the timeout of each step, from 1 ms to 1 h; 3 s by default. Other values are clamped.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout.clamp(Duration::from_millis(1), Duration::from_secs(3_600));
-        self
-    }
-
-    /// Sets whether to omit all writes. Clocks and notifications are not checked then.
-    pub const fn read_only(mut self, read_only: bool) -> Self {
-        self.read_only = read_only;
-        self
-    }
-
-    /// Sets the prefix of the test key, for clients that may write certain keys only;
-    /// `statestore-doctor-` by default. The key is this prefix and a random number.
-    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.key_prefix = prefix.into();
-        self
-    }
-
-    /// Runs all checks. `on_check` is called after each check, for example to display progress.
-    pub async fn run(self, on_check: impl Fn() + Sync) -> Report {
+    /// Runs all checks. `on_check` is called after each check.
+    pub(super) async fn run(self, on_check: impl Fn() + Sync) -> Report {
         let mut report = Findings::new(&on_check);
         self.check_all(&mut report).await;
         report.complete()
@@ -124,7 +54,15 @@ impl Examination {
         }
         let connack = connack.unwrap_or_default();
         let can_send = check_limits(&connack, report);
-        let mut checks = StoreChecks::new(self, wire, report);
+        let requests = Requests {
+            client_id,
+            response_topic: String::new(),
+            wire,
+            timeout: self.timeout,
+            count: 0,
+        };
+        let key = format!("{}{:016x}", self.key_prefix, fastrand::u64(..));
+        let mut checks = StoreChecks::new(requests, key, report);
         if can_send {
             checks.run(self.read_only, connack.has_wildcards).await;
         }
@@ -259,16 +197,4 @@ fn check_limits(connack: &Connack, report: &mut Findings<'_>) -> bool {
         _ => report.pass("limits", seen),
     }
     true
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn examination_can_be_spawned() {
-        fn assert_send<T: Send>(_: &T) {}
-        let examination = Examination::new(Options::new("c", "localhost", 1883));
-        assert_send(&examination.run(|| {}));
-    }
 }

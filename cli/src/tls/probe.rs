@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use statestore_client::{Address, Proxy, open_tcp};
+use statestore_mqtt::session::{Options, Session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -40,19 +41,11 @@ async fn response(at: &Address, proxy: Option<&Proxy>, request: &[u8]) -> Option
     tokio::time::timeout(TIMEOUT, exchange).await.ok().flatten()
 }
 
-/// A CONNECT of MQTT 5 with a clean start and nothing else.
+/// A CONNECT of MQTT 5 with a clean start.
 fn connect(client_id: &str) -> Vec<u8> {
-    let (clean_start, keep_alive, properties) = (2, [0, 60], 0);
-    let mut body = vec![0, 4, b'M', b'Q', b'T', b'T', 5, clean_start];
-    body.extend(keep_alive);
-    body.extend([properties, 0]);
-    // Both lengths fit one byte.
-    body.extend(u8::try_from(client_id.len()));
-    body.extend(client_id.as_bytes());
-    let mut packet = vec![0x10];
-    packet.extend(u8::try_from(body.len()));
-    packet.extend(body);
-    packet
+    let mut session = Session::new(Options::new(client_id));
+    session.handle_connected(Duration::ZERO);
+    session.chunks().flatten().copied().collect()
 }
 
 fn client_hello() -> Option<Vec<u8>> {
