@@ -7,7 +7,7 @@ use super::layers::{self, heads, paths, used_paths};
 use super::source::code_without_strings;
 use super::{File, core_files, file, rust_files};
 
-const CRATES: [&str; 17] = [
+const CRATES: [&str; 16] = [
     "mqtt/src",
     "broker/src",
     "policy/src",
@@ -22,8 +22,7 @@ const CRATES: [&str; 17] = [
     "storage/sqlite/src",
     "storage/etcd/src",
     "cli/src",
-    "tools/src",
-    "tests/faults/src",
+    "tests/chaos/src",
     "tests/sim/src",
 ];
 
