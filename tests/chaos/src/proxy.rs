@@ -1,5 +1,6 @@
-//! A fault-injecting MQTT proxy between clients and their broker: it drops, repeats and holds
-//! packets and cuts connections. A file and a seed determine the faults.
+//! A fault-injecting TCP proxy between clients and their server. It drops, repeats and holds MQTT
+//! packets and cuts connections: a file and a seed determine these faults. For other protocols, it
+//! stops or closes all connections on request.
 
 mod faults;
 mod log;
@@ -8,20 +9,23 @@ mod requested;
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::args::Proxy;
+use crate::args::Proxy as Options;
 use crate::output::{self, Error};
 use faults::{Direction, FaultInjector, Plan};
 use log::Log;
+use requested::Requests;
 
 /// Maximum number of connections. Each has at most one packet of 2 MiB in each direction, so all of
 /// them need at most a gigabyte. Further connections are closed.
@@ -34,13 +38,13 @@ const FILE_MAX: u64 = 64 << 10;
 /// the loop would use a whole core until a connection closes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-pub(crate) fn run(args: &Proxy) -> Result<(), Error> {
+pub(crate) fn run(args: &Options) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    runtime.block_on(accept_connections(args))
+    runtime.block_on(run_until_signal(args))
 }
 
-async fn accept_connections(args: &Proxy) -> Result<(), Error> {
+async fn run_until_signal(args: &Options) -> Result<(), Error> {
     let handler = |kind| signal(kind).map_err(|error| error.to_string());
     let (mut terminate, mut interrupt) =
         (handler(SignalKind::terminate())?, handler(SignalKind::interrupt())?);
@@ -55,9 +59,96 @@ async fn accept_connections(args: &Proxy) -> Result<(), Error> {
         args.broker
     ))?;
     let (log, writer) = Log::start();
-    let (start, mut connections) = (Instant::now(), JoinSet::new());
+    let (mode, changes) = watch::channel(Mode::Open);
+    let faults = Faults { plan, seed, start: Instant::now(), requests: Requests::default() };
+    let shared = Shared { target: broker, faults: Some(Arc::new(faults)), mode: changes, log };
+    let accepting = tokio::spawn(accept_connections(listener, shared));
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    drop(mode);
+    // It drops the last handle of the log: the writer prints the summary and ends.
+    accepting.await.map_err(|error| error.to_string())?;
+    writer.finish().await
+}
+
+/// What a proxy does with its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Open,
+    /// Connections are closed, and new ones are closed immediately.
+    Closed,
+    /// Nothing is forwarded or closed. Bytes are delivered once the proxy opens again, as in TCP.
+    Silent,
+}
+
+/// A proxy of any protocol in this process. Dropping it ends the proxy.
+pub(crate) struct Proxy {
+    port: u16,
+    mode: watch::Sender<Mode>,
+}
+
+impl Proxy {
+    /// Starts a proxy to this port of this machine.
+    pub(crate) async fn start(target: u16) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
+        let (mode, changes) = watch::channel(Mode::Open);
+        let target = format!("127.0.0.1:{target}");
+        let shared = Shared { target, faults: None, mode: changes, log: Log::none() };
+        tokio::spawn(accept_connections(listener, shared));
+        Ok(Self { port, mode })
+    }
+
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn switch(&self, mode: Mode) {
+        self.mode.send_replace(mode);
+    }
+}
+
+/// What the connections of a proxy share.
+#[derive(Clone)]
+struct Shared {
+    /// Host and port of the server.
+    target: String,
+    /// Faults of MQTT packets. Without them, the bytes of any protocol are forwarded.
+    faults: Option<Arc<Faults>>,
+    /// Ends with the proxy.
+    mode: watch::Receiver<Mode>,
+    log: Log,
+}
+
+struct Faults {
+    plan: Plan,
+    seed: u64,
+    start: Instant,
+    requests: Requests,
+}
+
+impl Faults {
+    /// The faults of both directions of a connection; `None` if the connection is refused.
+    fn injectors(&self, number: u64) -> Option<[FaultInjector; 2]> {
+        let mut injectors = [Direction::ToBroker, Direction::ToClient]
+            .map(|direction| FaultInjector::new(&self.plan, self.seed, number, direction));
+        let [to_broker, _] = &mut injectors;
+        (!to_broker.is_refused(self.start.elapsed())).then_some(injectors)
+    }
+}
+
+/// Waits until the proxy is not silent. Returns `None` if it is closed, or has ended.
+async fn wait_until_open(mode: &mut watch::Receiver<Mode>) -> Option<()> {
+    let mode = *mode.wait_for(|mode| *mode != Mode::Silent).await.ok()?;
+    (mode == Mode::Open).then_some(())
+}
+
+/// Accepts connections until the sender of the mode is dropped.
+async fn accept_connections(listener: TcpListener, shared: Shared) {
+    let (mut mode, mut connections) = (shared.mode.clone(), JoinSet::new());
     let (mut number, mut is_paused) = (0, false);
-    let requests = Arc::new(requested::Requests::default());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept(), if !is_paused => accepted,
@@ -66,45 +157,44 @@ async fn accept_connections(args: &Proxy) -> Result<(), Error> {
                 continue;
             }
             Some(_) = connections.join_next() => continue,
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            _ = mode.wait_for(|_| false) => break,
         };
         let client = match accepted {
             Ok((client, _)) => client,
             Err(error) => {
-                log.report(format!("accept: {error}"));
+                shared.log.report(format!("accept: {error}"));
                 is_paused = true;
                 continue;
             }
         };
         number += 1;
-        let injectors = [Direction::ToBroker, Direction::ToClient]
-            .map(|direction| FaultInjector::new(&plan, seed, number, direction));
-        let [mut to_broker, to_client] = injectors;
-        if to_broker.is_refused(start.elapsed()) || connections.len() >= CONNECTIONS_MAX {
-            log.fault(number, "refuse", "the connection");
+        let injectors = shared.faults.as_ref().map(|faults| faults.injectors(number));
+        if injectors.as_ref().is_some_and(Option::is_none) || connections.len() >= CONNECTIONS_MAX {
+            shared.log.fault(number, "refuse", "the connection");
             continue;
         }
-        let (broker, log) = (broker.clone(), log.clone());
-        let requests = Arc::clone(&requests);
-        connections.spawn(async move {
-            let server = match TcpStream::connect(&broker).await {
-                Ok(server) => server,
-                Err(error) => {
-                    log.report(format!("connection {number}: broker {broker}: {error}"));
-                    // The client stays connected until then, so that it does not reconnect at once.
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    return;
-                }
-            };
-            let injectors = [to_broker, to_client];
-            relay::run(client, server, injectors, number, start, &requests, &log).await;
-        });
+        connections.spawn(connect(client, number, injectors.flatten(), shared.clone()));
     }
     connections.shutdown().await;
-    // The last handle of the log: the writer prints the summary and ends.
-    drop(log);
-    writer.finish().await
+}
+
+async fn connect(
+    client: TcpStream,
+    number: u64,
+    injectors: Option<[FaultInjector; 2]>,
+    mut shared: Shared,
+) {
+    if wait_until_open(&mut shared.mode).await.is_none() {
+        return;
+    }
+    match TcpStream::connect(&shared.target).await {
+        Ok(server) => relay::run(client, server, number, injectors, &shared).await,
+        Err(error) => {
+            shared.log.report(format!("connection {number}: broker {}: {error}", shared.target));
+            // The client stays connected until then, so that it does not reconnect at once.
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+        }
+    }
 }
 
 /// Returns host and port of a broker without TLS.

@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::faults::cluster::{Cluster, SIZE};
 use crate::faults::load::Load;
-use crate::faults::proxy::Mode;
 use crate::faults::recorder::Recorder;
+use crate::proxy::Mode;
 
 /// Time limit of a store to stop.
 const STOPS: Duration = Duration::from_secs(15);

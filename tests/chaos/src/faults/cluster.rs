@@ -10,8 +10,8 @@ use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::process::Port;
 use tokio::time::{Instant, sleep};
 
-use crate::faults::proxy::{Mode, Proxy};
 use crate::faults::store::Store;
+use crate::proxy::{Mode, Proxy};
 
 /// Number of stores, and of members of etcd.
 pub(crate) const SIZE: usize = 3;

@@ -13,7 +13,6 @@ mod catalog;
 mod cluster;
 mod histories;
 mod load;
-mod proxy;
 mod recorder;
 mod run;
 mod store;

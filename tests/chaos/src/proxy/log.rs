@@ -35,7 +35,7 @@ struct Counts {
 #[derive(Clone, Debug)]
 pub(super) struct Log {
     counts: Arc<Mutex<Counts>>,
-    lines: SyncSender<Line>,
+    lines: Option<SyncSender<Line>>,
 }
 
 /// The thread that writes the log.
@@ -45,11 +45,16 @@ pub(super) struct Writer(oneshot::Receiver<Result<(), Error>>);
 impl Log {
     pub(super) fn start() -> (Self, Writer) {
         let (lines, queue) = sync_channel(QUEUE_MAX);
-        let log = Self { counts: Arc::default(), lines };
+        let log = Self { counts: Arc::default(), lines: Some(lines) };
         let (finished, writer) = oneshot::channel();
         let counts = Arc::clone(&log.counts);
         thread::spawn(move || finished.send(write(&queue, &counts)));
         (log, Writer(writer))
+    }
+
+    /// A log that prints nothing.
+    pub(super) fn none() -> Self {
+        Self { counts: Arc::default(), lines: None }
     }
 
     /// Counts and prints a fault.
@@ -64,7 +69,7 @@ impl Log {
     }
 
     fn push(&self, line: Line) {
-        if self.lines.try_send(line).is_err() {
+        if self.lines.as_ref().is_some_and(|lines| lines.try_send(line).is_err()) {
             self.update(|counts| counts.dropped_lines += 1);
         }
     }
