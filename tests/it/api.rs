@@ -25,7 +25,7 @@ const PACKAGES: [(&str, &str); 15] = [
     ("statestore-loopback", "transports/loopback"),
     ("statestore-sqlite", "storage/sqlite"),
     ("statestore-etcd", "storage/etcd"),
-    ("statestore-verify", "tests/verify"),
+    ("statestore-verify", "tests/conformance"),
 ];
 
 /// Attributes that callers depend on; the others are omitted.

@@ -14,7 +14,7 @@ const SHOWN: [(&str, &str); 9] = [
     ("mqtt/src/packet.rs Acks", "reason codes"),
     ("policy/src/action.rs Action", "keys"),
     ("server/src/archive/line.rs Entry", "key"),
-    ("tests/verify/src/report.rs Report", "keys"),
+    ("tests/conformance/src/report.rs Report", "keys"),
     ("transports/tokio/src/lock/mod.rs LeasedLock", "key"),
 ];
 
@@ -58,7 +58,7 @@ const PUBLISHED: [&str; 16] = [
     "server/src",
     "storage/etcd/src",
     "storage/sqlite/src",
-    "tests/verify/src",
+    "tests/conformance/src",
     "transports/azure-mqtt/src",
     "transports/client/src",
     "transports/loopback/src",
