@@ -1,6 +1,6 @@
 //! Runs the driver over TCP on a computer, with tokio in place of the board's executor.
 //!
-//! Run `cargo run -p statestore-rust-mqtt-example [HOST:PORT]` with a store at that address.
+//! Run `cargo run [HOST:PORT]` in this folder, with a store at that address.
 
 use std::error::Error;
 use std::future::Future;
