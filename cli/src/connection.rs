@@ -11,7 +11,7 @@ use statestore_server::config::{ClientTlsFiles, ConfigError};
 use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
 use crate::output::notice;
-use crate::sources::{Endpoint, TOKEN_FILE};
+use crate::sources::{PASSWORD_VARIABLE, TOKEN_FILE, setting_name};
 use crate::tls;
 
 /// Address of a broker.
@@ -28,41 +28,40 @@ pub(crate) fn options(
     login: &Login,
     default_id: &str,
 ) -> Result<Options, Failure> {
-    let name = |option| login.endpoint.name(option);
-    let (addresses, tls) = addresses(brokers, login.endpoint)?;
+    let (addresses, tls) = addresses(brokers)?;
     let client_id = login.client_id.clone().unwrap_or_else(|| default_id.to_owned());
     if client_id.is_empty() {
         return Err(Failure::bad_input(format_args!(
             "{} must not be empty; leave it out for a new one",
-            name("client-id")
+            setting_name("client-id")
         )));
     }
     if login.password.is_some() && login.user.is_none() {
         return Err(Failure::bad_input(format_args!(
             "{} requires {} NAME",
-            name("password"),
-            name("user")
+            setting_name("password"),
+            setting_name("user")
         )));
     }
     if login.tls_cert.is_some() != login.tls_key.is_some() {
         return Err(Failure::bad_input(format_args!(
             "{} and {} belong together: set both",
-            name("tls-cert"),
-            name("tls-key")
+            setting_name("tls-cert"),
+            setting_name("tls-key")
         )));
     }
     if login.tls_key_password_file.is_some() && login.tls_key.is_none() {
         return Err(Failure::bad_input(format_args!(
             "{} requires {}",
-            name("tls-key-password-file"),
-            name("tls-key")
+            setting_name("tls-key-password-file"),
+            setting_name("tls-key")
         )));
     }
     let mut addresses = addresses.into_iter();
     let Some(first) = addresses.next() else {
         return Err(Failure::bad_input(format_args!(
             "{}: the list is empty; give at least one URL",
-            name("broker")
+            setting_name("broker")
         )));
     };
     let mut options = addresses
@@ -71,7 +70,7 @@ pub(crate) fn options(
         });
     if let Some(url) = &login.proxy {
         let proxy = Proxy::from_url(url);
-        let bad = |error| Failure::bad_input(format_args!("{}: {error}", name("proxy")));
+        let bad = |error| Failure::bad_input(format_args!("{}: {error}", setting_name("proxy")));
         options = options.proxy(proxy.map_err(bad)?);
     }
     if let Some(user) = &login.user {
@@ -85,17 +84,17 @@ pub(crate) fn options(
             key_password: login.tls_key_password_file.as_deref(),
         };
         // An invalid file is bad input, not an unreachable broker.
-        let tls = files.load().map_err(|error| invalid_file(&error, login.endpoint))?;
+        let tls = files.load().map_err(|error| invalid_file(&error))?;
         options = options.tls(tls);
     } else if login.tls_ca.is_some() || login.tls_cert.is_some() {
         return Err(Failure::bad_input(format_args!(
             "{} and {} require TLS: write the broker as mqtts://HOST:PORT",
-            name("tls-ca"),
-            name("tls-cert")
+            setting_name("tls-ca"),
+            setting_name("tls-cert")
         )));
     }
     if let Some(path) = &login.service_account_token_file {
-        token(path, login.endpoint)?;
+        token(path)?;
         options = options.service_account_token(path);
     }
     if let Some(time) = login.keep_alive {
@@ -108,20 +107,20 @@ pub(crate) fn options(
 }
 
 /// The error of a TLS file, with the option or variable that names it.
-fn invalid_file(error: &ConfigError, endpoint: Endpoint) -> Failure {
+fn invalid_file(error: &ConfigError) -> Failure {
     match (error.key(), error.reason()) {
         (Some(key), Some(reason)) => {
-            Failure::bad_input(format_args!("{}: {reason}", endpoint.name(key)))
+            Failure::bad_input(format_args!("{}: {reason}", setting_name(key)))
         }
         _ => Failure::bad_input(error),
     }
 }
 
 /// Reads a token of at most 60 KiB, which is more than brokers accept.
-pub(crate) fn token(path: &Path, endpoint: Endpoint) -> Result<Vec<u8>, Failure> {
+pub(crate) fn token(path: &Path) -> Result<Vec<u8>, Failure> {
     const TOKEN_MAX: usize = 60 << 10;
     let bad = |error: &dyn std::fmt::Display| {
-        let name = endpoint.name(TOKEN_FILE);
+        let name = setting_name(TOKEN_FILE);
         Failure::bad_input(format_args!("{name} {}: {error}", path.display()))
     };
     let mut token = Vec::new();
@@ -151,7 +150,7 @@ pub(crate) fn silent_store(common: &Common) -> Result<StateStore, Failure> {
     let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
     let link = link(options);
     let builder = StateStore::builder().timeout(common.time_limit.timeout).backoff(pauses);
-    let name = login.endpoint.name("client-id");
+    let name = setting_name("client-id");
     let failed = |error| Failure::bad_input(format_args!("{name}: {error}"));
     builder.spawn(link).map_err(failed)
 }
@@ -205,15 +204,15 @@ pub(crate) fn unique_id(role: &str) -> String {
 }
 
 /// Addresses of several URLs, and whether all of them use TLS.
-fn addresses(urls: &[String], endpoint: Endpoint) -> Result<(Vec<Address<'_>>, bool), Failure> {
-    let name = endpoint.name("broker");
+fn addresses(urls: &[String]) -> Result<(Vec<Address<'_>>, bool), Failure> {
+    let name = setting_name("broker");
     let (count, most) = (urls.len(), Options::ADDRESSES_MAX);
     if count > most {
         return Err(Failure::bad_input(format_args!(
             "{name}: {count} URLs exceed the limit of {most}; list each broker once"
         )));
     }
-    let all = (1..).zip(urls).map(|(number, url)| address(number, url, endpoint));
+    let all = (1..).zip(urls).map(|(number, url)| address(number, url));
     let all = all.collect::<Result<Vec<_>, _>>()?;
     let tls = all.first().is_some_and(|first| first.tls);
     if all.iter().any(|other| other.tls != tls) {
@@ -226,14 +225,14 @@ fn addresses(urls: &[String], endpoint: Endpoint) -> Result<(Vec<Address<'_>>, b
 }
 
 /// Parses the URL with this number, from 1.
-fn address(number: usize, url: &str, endpoint: Endpoint) -> Result<Address<'_>, Failure> {
+fn address(number: usize, url: &str) -> Result<Address<'_>, Failure> {
     let bad = || {
-        let name = endpoint.name("broker");
+        let name = setting_name("broker");
         match url.contains('@') {
             true => Failure::bad_input(format_args!(
                 "{name}: a URL must not contain a login; set {} and {}",
-                endpoint.name("user"),
-                endpoint.password_variable()
+                setting_name("user"),
+                PASSWORD_VARIABLE
             )),
             // Without a host, a password is where the port should be, so the URL is not quoted.
             false => Failure::bad_input(format_args!(
@@ -274,11 +273,7 @@ mod tests {
             ("mqtt://[::1]", "[::1]", 1883, false),
             ("broker.example:1884", "broker.example", 1884, false),
         ] {
-            assert_eq!(
-                address(1, url, Endpoint::Broker).unwrap(),
-                Address { host, port, tls },
-                "{url}"
-            );
+            assert_eq!(address(1, url).unwrap(), Address { host, port, tls }, "{url}");
         }
         for url in [
             "http://h",
@@ -291,9 +286,9 @@ mod tests {
             "mqtt://u@h",
             "mqtt://h/x",
         ] {
-            assert!(matches!(address(1, url, Endpoint::Broker), Err(Failure::Refused(_))), "{url}");
+            assert!(matches!(address(1, url), Err(Failure::Refused(_))), "{url}");
         }
-        let secret = address(1, "mqtt://alice:secret@h", Endpoint::Broker).unwrap_err().to_string();
+        let secret = address(1, "mqtt://alice:secret@h").unwrap_err().to_string();
         assert!(!secret.contains("secret") && secret.contains("--user"), "{secret}");
     }
 
@@ -301,7 +296,7 @@ mod tests {
     fn several_brokers_must_agree_about_tls() {
         let urls = |text: &str| text.split(',').map(ToOwned::to_owned).collect::<Vec<_>>();
         let three = urls("mqtts://a,mqtts://b:1,mqtts://[::1]");
-        let (found, tls) = addresses(&three, Endpoint::Broker).unwrap();
+        let (found, tls) = addresses(&three).unwrap();
         let found: Vec<_> = found.iter().map(|address| (address.host, address.port)).collect();
         assert_eq!((found, tls), (vec![("a", 8883), ("b", 1), ("[::1]", 8883)], true));
         for (bad, advice) in [
@@ -311,13 +306,13 @@ mod tests {
             ("mqtt://a,mqtt://u:secret".to_owned(), "URL 2"),
             (vec!["mqtt://a"; 17].join(","), "limit of 16"),
         ] {
-            let error = addresses(&urls(&bad), Endpoint::Broker).unwrap_err();
+            let error = addresses(&urls(&bad)).unwrap_err();
             assert!(matches!(error, Failure::Refused(_)));
             assert!(error.to_string().contains(advice), "{bad}: {error}");
             assert!(!error.to_string().contains("secret"), "{error}");
         }
         let most = urls(&vec!["mqtt://a"; 16].join(","));
-        assert!(addresses(&most, Endpoint::Broker).is_ok());
+        assert!(addresses(&most).is_ok());
     }
 
     #[test]

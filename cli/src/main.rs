@@ -32,7 +32,6 @@ mod output;
 mod passwd;
 mod policy;
 mod progress;
-mod refusals;
 mod replay;
 mod secret;
 mod serve;

@@ -9,7 +9,7 @@ use clap::{ArgMatches, Command, FromArgMatches, ValueEnum};
 
 use super::azure::Resolved;
 use super::{azure, duration};
-use crate::sources::{self, Endpoint};
+use crate::sources;
 
 /// Address of the broker, and login: from the command line, or from the variables of Azure IoT
 /// Operations.
@@ -195,9 +195,6 @@ pub(crate) struct Login {
     /// Keep-alive interval, from a variable of Azure IoT Operations.
     #[arg(skip)]
     pub(crate) keep_alive: Option<Duration>,
-    /// The connection, by which messages name these settings.
-    #[arg(skip)]
-    pub(crate) endpoint: Endpoint,
 }
 
 /// Time limit of a command.

@@ -63,7 +63,7 @@ async fn examine(broker: &String, args: &Doctor) -> Result<Report, Failure> {
     let id = connection::client_id(login, "doctor");
     let options = connection::options(std::slice::from_ref(broker), login, &id)?;
     let token = login.service_account_token_file.as_deref();
-    let token = token.map(|path| connection::token(path, login.endpoint)).transpose()?;
+    let token = token.map(connection::token).transpose()?;
     let progress = Progress::checks("checking", CHECKS.len() as u64);
     let examination = Examination {
         options,
