@@ -76,7 +76,7 @@ pub enum IncidentKind {
     SessionEvicted,
     /// A message was dropped because it exceeds the Maximum Packet Size of its receiver, which does
     /// not learn of the loss.
-    Undeliverable,
+    TooLarge,
     /// A message was rejected because of its topic or response topic.
     Publish,
     /// A message was rejected because its client exceeded the [rate
@@ -124,7 +124,7 @@ impl fmt::Display for IncidentKind {
             Self::Share => "client disconnected: it exceeded the memory limit of a session",
             Self::Memory => "client disconnected: the memory limit is reached and it used the most",
             Self::SessionEvicted => "session of a disconnected client ended: session limit reached",
-            Self::Undeliverable => {
+            Self::TooLarge => {
                 "message dropped: it exceeds the Maximum Packet Size of its receiver"
             }
             Self::Publish => "message rejected",

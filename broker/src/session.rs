@@ -24,7 +24,7 @@ use statestore_mqtt::packet::{Ack, Packet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// The client is disconnected.
-    Away,
+    Detached,
     Connection(ConnectionId),
     /// The client is attached in this process.
     Local(LocalId),
@@ -76,7 +76,7 @@ pub(crate) struct Session {
     /// Time at which the session ends. `None` while the client is connected.
     pub(crate) ends_at: Option<Duration>,
     /// Place in the order of eviction. `None` while the client is connected.
-    pub(crate) away: Option<Away>,
+    pub(crate) eviction_place: Option<EvictionPlace>,
     pub(crate) will: Option<Will>,
     /// Time at which the will of a disconnected client is published.
     pub(crate) will_at: Option<Duration>,
@@ -112,7 +112,7 @@ pub(crate) enum Acknowledged {
 
 /// Place of a session whose client is disconnected in the order of eviction: whether the client
 /// loses something if it ends, and the time at which the client disconnected.
-pub(crate) type Away = (bool, Duration);
+pub(crate) type EvictionPlace = (bool, Duration);
 
 /// Result of an attempt to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,10 +141,10 @@ impl Session {
             user: None,
             owner,
             acl,
-            route: Route::Away,
+            route: Route::Detached,
             expiry: Duration::ZERO,
             ends_at: None,
-            away: None,
+            eviction_place: None,
             will: None,
             will_at: None,
             subscriptions: BTreeSet::new(),
@@ -176,7 +176,7 @@ impl Session {
     }
 
     pub(crate) fn is_connected(&self) -> bool {
-        self.route != Route::Away
+        self.route != Route::Detached
     }
 
     /// Counts a PUBLISH of the client. Returns false if it exceeds the rate limit.
@@ -200,13 +200,13 @@ impl Session {
     }
 
     /// Returns the place in the order of eviction that fits the state of the session.
-    pub(crate) fn away_now(&self) -> Option<Away> {
+    pub(crate) fn eviction_place_now(&self) -> Option<EvictionPlace> {
         self.ends_at.map(|at| (!self.is_empty(), at.saturating_sub(self.expiry)))
     }
 
     /// Returns whether the session is empty and its client has been disconnected for this time.
     pub(crate) fn is_empty_for(&self, now: Duration, time: Duration) -> bool {
-        self.away_now()
+        self.eviction_place_now()
             .is_some_and(|(has_contents, since)| !has_contents && now >= since.saturating_add(time))
     }
 
@@ -389,8 +389,8 @@ impl Session {
     }
 
     /// Marks the client as disconnected. Unacknowledged messages are resent on the next connection.
-    pub(crate) fn mark_away(&mut self) {
-        self.route = Route::Away;
+    pub(crate) fn detach(&mut self) {
+        self.route = Route::Detached;
         self.in_flight.iter_mut().for_each(|packet| packet.is_sent = false);
     }
 

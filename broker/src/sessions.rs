@@ -10,7 +10,7 @@ use crate::memory::Memory;
 use crate::message::Message;
 use crate::names::{self, KeyedHash, NameMap};
 use crate::owner::Owner;
-use crate::session::{Away, Route, Session};
+use crate::session::{EvictionPlace, Route, Session};
 use crate::shares::Shares;
 use crate::subscription_index::{
     Availability, Match, Search, SubscriptionEntry, SubscriptionIndex,
@@ -37,7 +37,7 @@ pub(crate) struct Sessions {
     replaying: VecDeque<SessionId>,
     /// Sessions of disconnected clients by owner, in the order in which they are evicted. The
     /// weight of an owner is the number of all its sessions.
-    away: Shares<Arc<str>, (Away, SessionId)>,
+    detached: Shares<Arc<str>, (EvictionPlace, SessionId)>,
     /// Subscribers of a message. The field reuses the allocation.
     matches: Vec<Match>,
 }
@@ -50,7 +50,7 @@ impl Sessions {
             subscriptions: SubscriptionIndex::new(hash),
             host: None,
             replaying: VecDeque::new(),
-            away: Shares::default(),
+            detached: Shares::default(),
             matches: Vec::new(),
         }
     }
@@ -116,7 +116,7 @@ impl Sessions {
     /// Adds a session. The number must be greater than that of each session before.
     pub(crate) fn insert(&mut self, number: u64, session: Session) -> SessionId {
         let client_id = Arc::clone(&session.client_id);
-        self.away.increase(session.owner().name(), 1);
+        self.detached.increase(session.owner().name(), 1);
         let id = self.sessions.insert(number, session);
         self.by_client.insert(client_id, id);
         id
@@ -125,10 +125,10 @@ impl Sessions {
     /// Removes a session with its subscriptions, and frees its memory.
     pub(crate) fn remove(&mut self, memory: &mut Memory, budget: &mut Budget, id: SessionId) {
         let Some(mut session) = self.sessions.remove(id) else { return };
-        if let Some(away) = session.away {
-            self.away.remove(session.owner().name(), (away, id));
+        if let Some(place) = session.eviction_place {
+            self.detached.remove(session.owner().name(), (place, id));
         }
-        self.away.decrease(session.owner().name(), 1);
+        self.detached.decrease(session.owner().name(), 1);
         if self.is_host(id) {
             self.host = None;
         }
@@ -145,30 +145,30 @@ impl Sessions {
     /// Sets who a session counts for: its client may connect from another address.
     pub(crate) fn set_owner(&mut self, memory: &mut Memory, id: SessionId, owner: Arc<Owner>) {
         let Some(session) = self.sessions.get_mut(id) else { return };
-        if let Some(away) = session.away.take() {
-            self.away.remove(session.owner().name(), (away, id));
+        if let Some(place) = session.eviction_place.take() {
+            self.detached.remove(session.owner().name(), (place, id));
         }
-        self.away.decrease(session.owner().name(), 1);
-        self.away.increase(owner.name(), 1);
+        self.detached.decrease(session.owner().name(), 1);
+        self.detached.increase(owner.name(), 1);
         session.set_owner(memory, owner);
-        self.update_away(id);
+        self.update_eviction_place(id);
     }
 
     /// Updates the place of a session in the order of eviction, after a change of its client's
     /// connection, its will or its messages.
-    pub(crate) fn update_away(&mut self, id: SessionId) {
+    pub(crate) fn update_eviction_place(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(id) else { return };
-        let now = session.away_now();
-        let before = core::mem::replace(&mut session.away, now);
+        let now = session.eviction_place_now();
+        let before = core::mem::replace(&mut session.eviction_place, now);
         if before == now {
             return;
         }
         let owner = session.owner().name();
         if let Some(before) = before {
-            self.away.remove(owner, (before, id));
+            self.detached.remove(owner, (before, id));
         }
         if let Some(now) = now {
-            self.away.insert(owner, (now, id));
+            self.detached.insert(owner, (now, id));
         }
     }
 
@@ -176,8 +176,9 @@ impl Sessions {
     /// the owner with the most sessions, if it has more, or else of this owner. An empty session
     /// comes first, then the one that has been disconnected for longest.
     pub(crate) fn next_evicted(&self, owner: &Arc<str>) -> Option<SessionId> {
-        let most = self.away.first().filter(|(sessions, _)| *sessions > self.away.weight(owner));
-        let next = most.map(|(_, next)| next).or_else(|| self.away.first_of(owner));
+        let most =
+            self.detached.first().filter(|(sessions, _)| *sessions > self.detached.weight(owner));
+        let next = most.map(|(_, next)| next).or_else(|| self.detached.first_of(owner));
         next.map(|(_, id)| id)
     }
 

@@ -197,6 +197,8 @@ mod external;
 mod files;
 #[cfg(feature = "server")]
 mod host;
+#[cfg(feature = "websocket")]
+mod host_name;
 #[cfg(feature = "server")]
 pub mod http;
 #[cfg(feature = "service-accounts")]

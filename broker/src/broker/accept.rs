@@ -282,7 +282,7 @@ impl Broker {
                 Some(Route::Local(_)) => {
                     self.end_session(now, before, Some(Reason::SESSION_TAKEN_OVER));
                 }
-                Some(Route::Away) | None => {}
+                Some(Route::Detached) | None => {}
             }
             if clean_start {
                 self.end_session(now, before, None);

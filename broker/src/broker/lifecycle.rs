@@ -102,7 +102,7 @@ impl Broker {
         match self.sessions.route(session) {
             Some(Route::Connection(id)) => self.end_connection(now, id, Some(reason)),
             Some(Route::Local(_)) => self.end_session(now, session, Some(reason)),
-            Some(Route::Away) | None => return false,
+            Some(Route::Detached) | None => return false,
         }
         self.settle(now);
         true
@@ -176,22 +176,22 @@ impl Broker {
         self.connections.close(&mut self.memory, id, reason, reference.as_slice());
         self.wake(id);
         if let Some(session) = session {
-            self.mark_away(now, session);
+            self.detach_session(now, session);
         }
     }
 
     /// Marks the client of a session as disconnected, and starts the timers of the session and its
     /// will.
-    pub(super) fn mark_away(&mut self, now: Duration, id: SessionId) {
+    pub(super) fn detach_session(&mut self, now: Duration, id: SessionId) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let client_id = Arc::clone(&session.client_id);
-        session.mark_away();
+        session.detach();
         let ends_at = now.saturating_add(session.expiry);
         session.ends_at = Some(ends_at);
         let will_at = session.will.as_ref().map(|will| now.saturating_add(will.delay));
         session.will_at = will_at;
         let is_over = session.expiry.is_zero();
-        self.sessions.update_away(id);
+        self.sessions.update_eviction_place(id);
         self.notify_host_of_departure(&client_id);
         if is_over {
             return self.end_session(now, id, None);
@@ -211,16 +211,16 @@ impl Broker {
         let Some(session) = self.sessions.get_mut(id) else { return };
         match session.route {
             Route::Connection(connection) => {
-                // `mark_away` calls this function again.
+                // `detach_session` calls this function again.
                 session.expiry = Duration::ZERO;
                 return self.end_connection(now, connection, reason);
             }
             Route::Local(_) => {
                 session.expiry = Duration::ZERO;
                 self.end_attachment(id, reason);
-                return self.mark_away(now, id);
+                return self.detach_session(now, id);
             }
-            Route::Away => {}
+            Route::Detached => {}
         }
         self.queue_will(now, id);
         self.stop_timers(id);
@@ -231,7 +231,7 @@ impl Broker {
     pub(super) fn end_attachment(&mut self, session_id: SessionId, reason: Option<Reason>) {
         let Some(session) = self.sessions.get_mut(session_id) else { return };
         if let Route::Local(id) = session.route {
-            session.route = Route::Away;
+            session.route = Route::Detached;
             self.attachments.end(id, reason.unwrap_or(Reason::UNSPECIFIED_ERROR));
             self.wakes.push_local(id);
             if self.sessions.is_host(session_id) {
@@ -245,6 +245,6 @@ impl Broker {
         let Some(session) = self.sessions.get_mut(id) else { return };
         self.timers.stop(session.ends_at.take(), Timer::Session(id));
         self.timers.stop(session.will_at.take(), Timer::Will(id));
-        self.sessions.update_away(id);
+        self.sessions.update_eviction_place(id);
     }
 }

@@ -115,12 +115,12 @@ impl Broker {
     pub fn detach(&mut self, now: Duration, id: LocalId) {
         let Some(session_id) = self.attachments.remove(id) else { return };
         if let Some(session) = self.sessions.get_mut(session_id) {
-            session.route = Route::Away;
+            session.route = Route::Detached;
         }
         if self.sessions.is_host(session_id) {
             self.release_all();
         } else {
-            self.mark_away(now, session_id);
+            self.detach_session(now, session_id);
             self.settle(now);
         }
     }
@@ -198,7 +198,7 @@ impl Broker {
         };
         let Some(session) = self.sessions.get_mut(id) else { return gone };
         session.push(&mut self.memory, queued);
-        self.sessions.update_away(id);
+        self.sessions.update_eviction_place(id);
         self.wake_session(id);
         self.check_session_memory(now, id);
         self.settle(now);
@@ -365,7 +365,7 @@ impl Broker {
     fn connection_of(&self, client_id: &str) -> Option<ConnectionId> {
         match self.sessions.by_client(client_id)?.route {
             Route::Connection(id) => Some(id),
-            Route::Local(_) | Route::Away => None,
+            Route::Local(_) | Route::Detached => None,
         }
     }
 
@@ -419,7 +419,7 @@ fn can_be_served(session: &Session, connections: &Connections, unread_max: usize
         return true;
     }
     match session.route {
-        Route::Away => true,
+        Route::Detached => true,
         Route::Local(_) => false,
         Route::Connection(id) => connections
             .get(id)

@@ -231,7 +231,7 @@ impl Broker {
         match route {
             Route::Connection(connection) => self.wake(connection),
             Route::Local(id) => self.wakes.push_local(id),
-            Route::Away => {}
+            Route::Detached => {}
         }
     }
 

@@ -71,7 +71,7 @@ impl Broker {
                 // MQTT-3.1.2-25: discard the message and behave as if it had been sent.
                 SendOutcome::TooLarge(topic) => {
                     self.stats.dropped += 1;
-                    let (kind, client_id) = (IncidentKind::Undeliverable, &session.client_id);
+                    let (kind, client_id) = (IncidentKind::TooLarge, &session.client_id);
                     self.incidents.push(IncidentRef::about(kind, client_id, &topic, None));
                 }
                 SendOutcome::Nothing => {

@@ -146,7 +146,7 @@ impl Broker {
                 }
             }
             Some(Route::Local(id)) => self.wakes.push_local(id),
-            Some(Route::Away) | None => {}
+            Some(Route::Detached) | None => {}
         }
     }
 

@@ -23,7 +23,7 @@ impl Broker {
             self.timers.stop(will_at, Timer::Will(id));
             // A will may evict other sessions, whose wills follow. It therefore waits for its turn.
             self.wills.push(&mut self.memory, Arc::new(will.message.published(now)));
-            self.sessions.update_away(id);
+            self.sessions.update_eviction_place(id);
         }
     }
 

@@ -216,7 +216,7 @@ fn refusals_over_a_limit_are_reported() {
 }
 
 #[test]
-fn dropped_messages_and_undeliverable_notifications_are_reported() {
+fn dropped_and_too_large_messages_are_reported() {
     let mut net = Net::with_limits(|limits| limits.session_memory = 20_000);
     let slow = net.connect("slow", CLEAN);
     net.subscribe(slow, "t", Qos::AtMostOnce);
@@ -233,7 +233,7 @@ fn dropped_messages_and_undeliverable_notifications_are_reported() {
     net.broker.deliver(net.now, "narrow", &notification);
     net.receive(narrow);
     let [too_large] = &net.drain_incidents()[..] else { panic!("not exactly one incident") };
-    assert_eq!(too_large.kind, IncidentKind::Undeliverable);
+    assert_eq!(too_large.kind, IncidentKind::TooLarge);
     let names = (too_large.client_id.as_deref(), too_large.topic.as_deref());
     assert_eq!(names, (Some("narrow"), Some("notification")));
 }

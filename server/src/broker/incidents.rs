@@ -45,7 +45,7 @@ pub(crate) fn log(incident: &Incident, peer: Option<SocketAddr>) {
         Kind::Share => line!(warn),
         Kind::Memory => line!(warn),
         Kind::SessionEvicted => line!(warn),
-        Kind::Undeliverable => line!(warn),
+        Kind::TooLarge => line!(warn),
         Kind::Publish => line!(warn),
         Kind::Rate => line!(warn),
         Kind::Retained => line!(warn),

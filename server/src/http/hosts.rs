@@ -6,7 +6,7 @@ use hyper::header::{HOST, HeaderMap, HeaderValue, ORIGIN};
 use hyper::http::uri::Authority;
 use hyper::{Request, StatusCode, Version};
 
-use crate::listen::websocket::is_address_or_localhost;
+use crate::host_name::is_address_or_localhost;
 
 /// The names by which clients may address this server, apart from IP addresses and `localhost`.
 #[derive(Debug)]

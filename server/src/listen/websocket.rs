@@ -18,8 +18,6 @@ use tokio::time::Instant;
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{CloseCode, Control, Data, OpCode};
 pub(crate) use upgrade::UpgradeError;
-#[cfg(feature = "server")]
-pub(crate) use upgrade::is_address_or_localhost;
 
 /// Size of the buffer for input that is discarded after a close frame was sent.
 const DISCARD_BUFFER: usize = 1 << 10;

@@ -1,7 +1,6 @@
 //! The HTTP handshake of a WebSocket.
 
 use std::io;
-use std::net::IpAddr;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tungstenite::handshake::machine::TryParse as _;
@@ -9,6 +8,8 @@ use tungstenite::handshake::server::{Request, create_response, write_response};
 use tungstenite::http::HeaderValue;
 use tungstenite::http::header::{HOST, ORIGIN, SEC_WEBSOCKET_PROTOCOL};
 use tungstenite::http::uri::Authority;
+
+use crate::host_name::is_address_or_localhost;
 
 /// Maximum length of a request in bytes, as in most web servers.
 const REQUEST_MAX: usize = 8 << 10;
@@ -163,13 +164,6 @@ fn is_own_origin(request: &Request, origin: &HeaderValue) -> bool {
     let is_same = origin.is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(host.as_bytes()));
     let authority = Authority::try_from(host.as_bytes()).ok();
     is_same && authority.is_some_and(|authority| is_address_or_localhost(authority.host()))
-}
-
-/// Returns whether a host of a URL is an IP address or `localhost`.
-pub(crate) fn is_address_or_localhost(host: &str) -> bool {
-    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    address.unwrap_or(host).parse::<IpAddr>().is_ok()
-        || host.strip_suffix('.').unwrap_or(host).eq_ignore_ascii_case("localhost")
 }
 
 fn error_response(head: &str, text: &str) -> Vec<u8> {

@@ -256,7 +256,7 @@ pub static CASES: &[Case] = table! {
         "A key that exists during the whole listing is listed once, despite concurrent writes";
     "scan/grammar" Wire scan::grammar,
         "SCAN takes a pattern and an optional token";
-    "scan/no-text" Choice scan::no_text,
+    "scan/not-utf8" Choice scan::not_utf8,
         "A byte that is not UTF-8 matches like a character";
     "scan/no-pattern" Choice scan::no_pattern,
         "A pattern that the glob crate rejects is a syntax error";

@@ -219,7 +219,7 @@ pub(super) async fn grammar(trial: &mut Trial) -> Done {
     Ok(())
 }
 
-pub(super) async fn no_text(trial: &mut Trial) -> Done {
+pub(super) async fn not_utf8(trial: &mut Trial) -> Done {
     let (text, other) = (trial.key("k"), trial.key([b'k', 0xff]));
     trial.set(&text, "v").await?;
     trial.expect(&request!["SET", other, "v"], OK).await?;
