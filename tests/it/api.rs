@@ -21,7 +21,7 @@ const PACKAGES: [(&str, &str); 15] = [
     ("statestore-rumqttc", "transports/rumqttc"),
     ("statestore-paho", "transports/paho"),
     ("statestore-azure-mqtt", "transports/azure-mqtt"),
-    ("statestore-server", "server"),
+    ("statestore-server", "server/host"),
     ("statestore-loopback", "transports/loopback"),
     ("statestore-sqlite", "storage/sqlite"),
     ("statestore-etcd", "storage/etcd"),

@@ -17,7 +17,7 @@ const CRATES: [&str; 16] = [
     "transports/rumqttc/src",
     "transports/paho/src",
     "transports/azure-mqtt/src",
-    "server/src",
+    "server/host/src",
     "transports/loopback/src",
     "storage/sqlite/src",
     "storage/etcd/src",

@@ -13,7 +13,7 @@ const SHOWN: [(&str, &str); 9] = [
     ("core/src/store/expiry_rule.rs ExpiryRule", "pattern of keys"),
     ("mqtt/src/packet.rs Acks", "reason codes"),
     ("policy/src/action.rs Action", "keys"),
-    ("server/src/archive/line.rs Entry", "key"),
+    ("server/host/src/archive/line.rs Entry", "key"),
     ("tests/conformance/src/report.rs Report", "keys"),
     ("transports/tokio/src/lock/mod.rs LeasedLock", "key"),
 ];
@@ -29,21 +29,21 @@ const CONTAINERS: [&str; 11] = [
 const PARSERS: [(&str, &[&str]); 6] = [
     ("PemObject", &["transports/tokio/src/link/tls/pem.rs"]),
     ("KeyPair::from_pem", &["cli/src/dev/certificates.rs"]),
-    ("toml::from_str", &["server/src/config/mod.rs"]),
+    ("toml::from_str", &["server/host/src/config/mod.rs"]),
     (
         "serde_json::from_",
         &[
             "cli/src/dev/directory.rs",
             "cli/src/dev/environment.rs",
             "cli/src/top/value.rs",
-            "server/src/archive/line.rs",
-            "server/src/http/traffic.rs",
-            "server/src/login/service_accounts.rs",
-            "server/src/login/service_accounts/keys.rs",
+            "server/host/src/archive/line.rs",
+            "server/host/src/http/traffic.rs",
+            "server/host/src/login/service_accounts.rs",
+            "server/host/src/login/service_accounts/keys.rs",
             "transports/tokio/src/client/typed.rs",
         ],
     ),
-    ("serde_json::Deserializer", &["server/src/seed.rs"]),
+    ("serde_json::Deserializer", &["server/host/src/seed.rs"]),
     ("saphyr_parser", &["policy/src/document.rs"]),
 ];
 
@@ -55,7 +55,7 @@ const PUBLISHED: [&str; 16] = [
     "core/src",
     "mqtt/src",
     "policy/src",
-    "server/src",
+    "server/host/src",
     "storage/etcd/src",
     "storage/sqlite/src",
     "tests/conformance/src",

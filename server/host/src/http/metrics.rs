@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn documentation_has_an_item_for_each_metric() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
         // Later lines of an item are indented.
         let page = std::fs::read_to_string(path).unwrap().replace("\n  ", " ");
         let items = page.lines().filter(|line| line.starts_with("- `statestore_"));

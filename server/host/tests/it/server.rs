@@ -56,7 +56,7 @@ async fn configuration_of_the_tls_page_starts() {
         ("/etc/statestore/server.key", made.path("broker.key")),
         ("/etc/statestore/clients-ca.pem", made.path("ca.pem")),
     ];
-    let config = configuration_of_page(include_str!("../../../docs/tls.md"), &files);
+    let config = configuration_of_page(include_str!("../../../../docs/tls.md"), &files);
     let server = Server::start(config).await.unwrap();
     server.wait_ready().await.unwrap();
     assert!(server.broker().unwrap().local_addrs().len() == 1);
