@@ -13,7 +13,7 @@ use syn::{Attribute, Field, Fields, ImplItem, Item, TraitItem, Type, Visibility}
 const PACKAGES: [(&str, &str); 15] = [
     ("statestore-proto", "core"),
     ("statestore-mqtt", "mqtt"),
-    ("statestore-broker", "broker"),
+    ("statestore-broker", "server/broker"),
     ("statestore-policy", "policy"),
     ("statestore-capture", "capture"),
     ("statestore-tokio", "transports/tokio"),

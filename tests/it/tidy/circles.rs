@@ -9,7 +9,7 @@ use super::{File, core_files, file, rust_files};
 
 const CRATES: [&str; 16] = [
     "mqtt/src",
-    "broker/src",
+    "server/broker/src",
     "policy/src",
     "capture/src",
     "transports/tokio/src",
@@ -60,7 +60,7 @@ fn file_uses(files: &[File]) -> Uses {
         files.iter().map(|file| layers::module(&file.path).join("::")).collect();
     let mut reexports = BTreeMap::new();
     let has_reexports =
-        |file: &&File| file.path.ends_with("/mod.rs") || file.path == "broker/src/lib.rs";
+        |file: &&File| file.path.ends_with("/mod.rs") || file.path == "server/broker/src/lib.rs";
     for file in files.iter().filter(has_reexports) {
         let own = layers::module(&file.path).join("::");
         let inside = |name: &str| {
@@ -156,7 +156,7 @@ fn mqtt_files_form_no_circle() {
 
 #[test]
 fn broker_files_form_no_circle() {
-    let uses = file_uses(&rust_files("broker/src"));
+    let uses = file_uses(&rust_files("server/broker/src"));
     assert!(uses["broker::wills"].contains("broker"), "a use of the parent is found");
     assert!(uses["broker"].contains("sessions"), "a use of the root's child is found");
     assert_eq!(circle(&uses), None);
@@ -165,9 +165,9 @@ fn broker_files_form_no_circle() {
 #[test]
 fn circle_through_the_root_of_the_broker_is_found() {
     let files = [
-        file("broker/src/lib.rs", "mod a; mod b; pub use a::A;"),
-        file("broker/src/a.rs", "use crate::b::B;"),
-        file("broker/src/b.rs", "fn f(a: crate::A) {}"),
+        file("server/broker/src/lib.rs", "mod a; mod b; pub use a::A;"),
+        file("server/broker/src/a.rs", "use crate::b::B;"),
+        file("server/broker/src/b.rs", "fn f(a: crate::A) {}"),
     ];
     let found = circle(&file_uses(&files)).expect("a and b use each other");
     assert_eq!(found, ["a", "b"]);

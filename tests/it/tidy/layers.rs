@@ -62,7 +62,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
 
 /// The module path of a file of the core or of the broker; empty for the root.
 pub(super) fn module(path: &str) -> Vec<&str> {
-    let folders = ["core/src/", "mqtt/src/", "broker/src/"];
+    let folders = ["core/src/", "mqtt/src/", "server/broker/src/"];
     let inside = folders.iter().find_map(|folder| path.strip_prefix(folder));
     let inside = inside.unwrap_or(path).trim_end_matches(".rs");
     inside.split('/').filter(|part| !matches!(*part, "mod" | "lib")).collect()

@@ -49,7 +49,7 @@ const PARSERS: [(&str, &[&str]); 6] = [
 
 /// Folders of the published packages.
 const PUBLISHED: [&str; 16] = [
-    "broker/src",
+    "server/broker/src",
     "capture/src",
     "cli/src",
     "core/src",
