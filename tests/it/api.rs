@@ -14,7 +14,7 @@ const PACKAGES: [(&str, &str); 15] = [
     ("statestore-proto", "core"),
     ("statestore-mqtt", "mqtt"),
     ("statestore-broker", "server/broker"),
-    ("statestore-policy", "policy"),
+    ("statestore-policy", "server/policy"),
     ("statestore-capture", "capture"),
     ("statestore-tokio", "transports/tokio"),
     ("statestore-client", "transports/client"),

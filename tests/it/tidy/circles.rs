@@ -10,7 +10,7 @@ use super::{File, core_files, file, rust_files};
 const CRATES: [&str; 16] = [
     "mqtt/src",
     "server/broker/src",
-    "policy/src",
+    "server/policy/src",
     "capture/src",
     "transports/tokio/src",
     "transports/client/src",

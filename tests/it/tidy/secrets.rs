@@ -12,7 +12,7 @@ const SHOWN: [(&str, &str); 9] = [
     ("core/src/lock/event.rs LockAction", "key"),
     ("core/src/store/expiry_rule.rs ExpiryRule", "pattern of keys"),
     ("mqtt/src/packet.rs Acks", "reason codes"),
-    ("policy/src/action.rs Action", "keys"),
+    ("server/policy/src/action.rs Action", "keys"),
     ("server/host/src/archive/line.rs Entry", "key"),
     ("tests/conformance/src/report.rs Report", "keys"),
     ("transports/tokio/src/lock/mod.rs LeasedLock", "key"),
@@ -44,7 +44,7 @@ const PARSERS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("serde_json::Deserializer", &["server/host/src/seed.rs"]),
-    ("saphyr_parser", &["policy/src/document.rs"]),
+    ("saphyr_parser", &["server/policy/src/document.rs"]),
 ];
 
 /// Folders of the published packages.
@@ -54,7 +54,7 @@ const PUBLISHED: [&str; 16] = [
     "cli/src",
     "core/src",
     "mqtt/src",
-    "policy/src",
+    "server/policy/src",
     "server/host/src",
     "storage/etcd/src",
     "storage/sqlite/src",
