@@ -15,7 +15,7 @@ const PACKAGES: [(&str, &str); 15] = [
     ("statestore-mqtt", "mqtt"),
     ("statestore-broker", "server/broker"),
     ("statestore-policy", "server/policy"),
-    ("statestore-capture", "capture"),
+    ("statestore-capture", "server/capture"),
     ("statestore-tokio", "transports/tokio"),
     ("statestore-client", "transports/client"),
     ("statestore-rumqttc", "transports/rumqttc"),

@@ -11,7 +11,7 @@ const CRATES: [&str; 16] = [
     "mqtt/src",
     "server/broker/src",
     "server/policy/src",
-    "capture/src",
+    "server/capture/src",
     "transports/tokio/src",
     "transports/client/src",
     "transports/rumqttc/src",

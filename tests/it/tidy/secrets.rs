@@ -50,7 +50,7 @@ const PARSERS: [(&str, &[&str]); 6] = [
 /// Folders of the published packages.
 const PUBLISHED: [&str; 16] = [
     "server/broker/src",
-    "capture/src",
+    "server/capture/src",
     "cli/src",
     "core/src",
     "mqtt/src",
