@@ -23,7 +23,7 @@ const PACKAGES: [(&str, &str); 15] = [
     ("statestore-azure-mqtt", "transports/azure-mqtt"),
     ("statestore-server", "server/host"),
     ("statestore-loopback", "transports/loopback"),
-    ("statestore-sqlite", "storage/sqlite"),
+    ("statestore-sqlite", "server/sqlite"),
     ("statestore-etcd", "storage/etcd"),
     ("statestore-verify", "tests/conformance"),
 ];

@@ -19,7 +19,7 @@ const CRATES: [&str; 16] = [
     "transports/azure-mqtt/src",
     "server/host/src",
     "transports/loopback/src",
-    "storage/sqlite/src",
+    "server/sqlite/src",
     "storage/etcd/src",
     "cli/src",
     "tests/chaos/src",

@@ -57,7 +57,7 @@ const PUBLISHED: [&str; 16] = [
     "server/policy/src",
     "server/host/src",
     "storage/etcd/src",
-    "storage/sqlite/src",
+    "server/sqlite/src",
     "tests/conformance/src",
     "transports/azure-mqtt/src",
     "transports/client/src",
