@@ -24,7 +24,7 @@ const PACKAGES: [(&str, &str); 15] = [
     ("statestore-server", "server/host"),
     ("statestore-loopback", "transports/loopback"),
     ("statestore-sqlite", "server/sqlite"),
-    ("statestore-etcd", "storage/etcd"),
+    ("statestore-etcd", "server/etcd"),
     ("statestore-verify", "tests/conformance"),
 ];
 

@@ -20,7 +20,7 @@ const CRATES: [&str; 16] = [
     "server/host/src",
     "transports/loopback/src",
     "server/sqlite/src",
-    "storage/etcd/src",
+    "server/etcd/src",
     "cli/src",
     "tests/chaos/src",
     "tests/sim/src",

@@ -56,7 +56,7 @@ const PUBLISHED: [&str; 16] = [
     "mqtt/src",
     "server/policy/src",
     "server/host/src",
-    "storage/etcd/src",
+    "server/etcd/src",
     "server/sqlite/src",
     "tests/conformance/src",
     "transports/azure-mqtt/src",
