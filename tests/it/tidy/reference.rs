@@ -227,7 +227,7 @@ fn log_page(files: &[File]) -> String {
 }
 
 fn sources() -> Vec<File> {
-    let folders = ["server/broker/src", "server/capture/src", "server/host/src", "storage", "transports"];
+    let folders = ["server", "transports"];
     let files = folders.iter().flat_map(|folder| rust_files(folder));
     files
         .filter(|file| !file.path.contains("/tests") && !file.path.contains("/examples/"))
