@@ -8,10 +8,10 @@ use std::cmp::Ordering;
 use std::io::Read as _;
 
 use serde_json::{Map, Value};
+use statestore_client::diagnostics::text::{on_one_line, one_line};
 use statestore_proto::message::RequestKind;
 
 use crate::args::{After, Decode, Kind, Output};
-use crate::escape::{one_line, visible, visible_json};
 use crate::output::{self, Error};
 
 /// Maximum size of standard input in bytes.
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Decode) -> Result<(), Error> {
         for message in &messages {
             text += &match args.output {
                 Output::Raw => message.text(),
-                Output::Json => format!("{}\n", visible_json(&message.json().to_string())),
+                Output::Json => format!("{}\n", on_one_line(&message.json().to_string())),
             };
         }
         failed = failed.or(error);
@@ -154,9 +154,9 @@ impl Message {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("{}\n", visible(&self.title));
+        let mut text = format!("{}\n", on_one_line(&self.title));
         for (name, value) in &self.fields {
-            text += &format!("  {name:<16} {}\n", visible(value));
+            text += &format!("  {name:<16} {}\n", on_one_line(value));
         }
         text
     }

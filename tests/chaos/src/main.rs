@@ -7,7 +7,6 @@
 mod abuse;
 mod args;
 mod decode;
-mod escape;
 mod faults;
 mod output;
 mod program;

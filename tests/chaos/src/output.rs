@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, Write as _};
 
-use crate::escape::visible;
+use statestore_client::diagnostics::text::on_one_line;
 
 /// The text of an error that ends the command.
 pub(crate) type Error = String;
@@ -17,7 +17,7 @@ pub(crate) fn write(text: &str) -> Result<(), Error> {
 
 /// Writes a line to standard error, if that is still open.
 pub(crate) fn report(what: impl Display) {
-    let line = visible(&what.to_string());
+    let line = on_one_line(&what.to_string());
     let _ = writeln!(io::stderr().lock(), "statestore-chaos: {line}");
 }
 

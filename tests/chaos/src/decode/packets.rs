@@ -1,5 +1,6 @@
 //! MQTT 5 packets, and the messages of the protocol in them.
 
+use statestore_client::diagnostics::text::one_line;
 use statestore_mqtt::Reason;
 use statestore_mqtt::packet::{Header, Packet, Publish};
 use statestore_mqtt::property::{Properties, Property};
@@ -10,7 +11,6 @@ use statestore_proto::message::property::{
 use statestore_proto::topic::{ParsedNotificationTopic, REQUEST};
 
 use super::{Decoded, Decoder, Message, text};
-use crate::escape::one_line;
 
 /// Maximum number of printed messages. A packet has at least two bytes, and prints at least a line.
 const MESSAGES_MAX: usize = 100_000;

@@ -1,11 +1,11 @@
 //! Requests, replies and notifications.
 
+use statestore_client::diagnostics::text::one_line;
 use statestore_proto::message::{
     Command, Condition, Notification, Reply, Request, RequestKind, Response, Scan,
 };
 
 use super::{Decoder, Message};
-use crate::escape::one_line;
 
 /// Fields that belong to a meaning.
 type Fields = Vec<(&'static str, String)>;

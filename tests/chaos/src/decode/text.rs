@@ -2,13 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
+use statestore_client::diagnostics::text::one_line;
 use statestore_proto::hlc::HlcRef;
 use statestore_proto::topic::{
     ParsedNotificationTopic, REQUEST, RESERVED, ResponseTopic, check_response,
 };
 
 use super::Message;
-use crate::escape::one_line;
 
 /// Returns whether these bytes begin like a topic of the protocol.
 pub(super) fn is_topic(bytes: &[u8]) -> bool {

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use statestore_client::diagnostics::text::on_one_line;
 use tokio::sync::oneshot;
 
-use crate::escape::visible;
 use crate::output::{self, Error};
 
 /// Maximum number of lines that wait for the writer. Further lines are dropped and counted.
@@ -60,7 +60,10 @@ impl Log {
     /// Counts and prints a fault.
     pub(super) fn fault(&self, connection: u64, action: &'static str, about: &str) {
         self.update(|counts| *counts.faults.entry(action).or_default() += 1);
-        self.push(Line::Fault(format!("connection {connection}: {action} {}\n", visible(about))));
+        self.push(Line::Fault(format!(
+            "connection {connection}: {action} {}\n",
+            on_one_line(about)
+        )));
     }
 
     /// Prints an error.
