@@ -206,7 +206,7 @@ run_tests() {
 build_commands() {
     run cargo build --quiet "${workspace[@]}" --locked --bins --tests
     export STATESTORE_BIN=$target/debug/statestore
-    export STATESTORE_TOOLS_BIN=$target/debug/statestore-tools
+    export STATESTORE_CHAOS_BIN=$target/debug/statestore-chaos
 }
 
 # Builds the command and exports its path. If all steps run, builds it with the features of the

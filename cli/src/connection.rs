@@ -11,8 +11,8 @@ use statestore_server::config::{ConfigError, ExternalBroker};
 use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
 use crate::output::notice;
-use crate::sources::{Endpoint, TOKEN_FILE};
-use statestore_doctor::tls;
+use crate::sources::{TOKEN_FILE, setting_name};
+use crate::tls;
 
 /// Options of a connection; `default_id` is the client id unless one is set.
 pub(crate) fn options(
@@ -34,10 +34,10 @@ pub(crate) fn options(
         ..ExternalBroker::default()
     };
     // An invalid file is bad input, not an unreachable broker.
-    let options = settings.options(default_id).map_err(|error| invalid(&error, login.endpoint));
+    let options = settings.options(default_id).map_err(|error| invalid(&error));
     let mut options = options?;
     if let Some(path) = &login.service_account_token_file {
-        token(path, login.endpoint)?;
+        token(path)?;
     }
     if let Some(time) = login.keep_alive {
         options = options.keep_alive(time);
@@ -49,20 +49,20 @@ pub(crate) fn options(
 }
 
 /// The error of a setting, with the option or variable that sets it.
-fn invalid(error: &ConfigError, endpoint: Endpoint) -> Failure {
+fn invalid(error: &ConfigError) -> Failure {
     match (error.key(), error.reason()) {
         (Some(key), Some(reason)) => {
-            Failure::bad_input(format_args!("{}: {reason}", endpoint.name(key)))
+            Failure::bad_input(format_args!("{}: {reason}", setting_name(key)))
         }
         _ => Failure::bad_input(error),
     }
 }
 
 /// Reads a token of at most 60 KiB, which is more than brokers accept.
-pub(crate) fn token(path: &Path, endpoint: Endpoint) -> Result<Vec<u8>, Failure> {
+pub(crate) fn token(path: &Path) -> Result<Vec<u8>, Failure> {
     const TOKEN_MAX: usize = 60 << 10;
     let bad = |error: &dyn std::fmt::Display| {
-        let name = endpoint.name(TOKEN_FILE);
+        let name = setting_name(TOKEN_FILE);
         Failure::bad_input(format_args!("{name} {}: {error}", path.display()))
     };
     let mut token = Vec::new();
@@ -92,7 +92,7 @@ pub(crate) fn silent_store(common: &Common) -> Result<StateStore, Failure> {
     let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
     let link = link(options);
     let builder = StateStore::builder().timeout(common.time_limit.timeout).backoff(pauses);
-    let name = login.endpoint.name("client-id");
+    let name = setting_name("client-id");
     let failed = |error| Failure::bad_input(format_args!("{name}: {error}"));
     builder.spawn(link).map_err(failed)
 }

@@ -12,9 +12,9 @@ use statestore_tokio::{
     CloseReason, Error, JournalError, LinkError, LinkErrorKind, Status, StoreClosed,
 };
 
-use crate::escape::on_one_line;
+use crate::escape::{on_one_line, preview};
 use crate::exit::Exit;
-use crate::sources::{Endpoint, TOKEN_FILE, sources_notice, variables};
+use crate::sources::{PASSWORD_VARIABLE, TOKEN_FILE, setting_name, sources_notice, variables};
 
 /// Error of a command.
 #[derive(Debug)]
@@ -92,13 +92,10 @@ impl Failure {
         }
     }
 
-    /// End of a connection, with the option that fixes it.
-    pub(crate) fn closed_at(at: Endpoint, closed: &StoreClosed) -> Self {
+    /// End of a connection, with the option that fixes it. `password` is the variable for a password.
+    pub(crate) fn closed(closed: &StoreClosed, password: &str) -> Self {
         let Some(reason) = &closed.reason else {
-            return Self::Unreachable(format!(
-                "the connection was closed; {}",
-                check_settings_at(at)
-            ));
+            return Self::Unreachable(format!("the connection was closed; {}", check_settings()));
         };
         let code = reason.link_error().and_then(LinkError::reason);
         match reason {
@@ -107,26 +104,27 @@ impl Failure {
                 "{error}; a user's client ids are the user's name and names that start with it and \
                  a hyphen: leave out {}, set it to such a name, or set {} NAME (also with a \
                  certificate or a token)",
-                at.name("client-id"),
-                at.name("user")
+                setting_name("client-id"),
+                setting_name("user")
             )),
             CloseReason::Credentials(error)
                 if code == Some(ReasonCode::BAD_AUTHENTICATION_METHOD) =>
             {
-                Self::Refused(format!("{error}, or leave out {}", at.name(TOKEN_FILE)))
+                Self::Refused(format!("{error}, or leave out {}", setting_name(TOKEN_FILE)))
             }
             CloseReason::Credentials(error)
             | CloseReason::NotAuthorized(error)
             | CloseReason::Unsupported(error) => Self::Refused(format!(
                 "{error}; {}, and check that this client id ({}) may connect",
-                check_login(at),
-                at.name("client-id")
+                check_login(password),
+                setting_name("client-id")
             )),
-            CloseReason::Moved(error) => {
-                Self::Unreachable(format!("{error}; set {} to the new address", at.name("broker")))
-            }
+            CloseReason::Moved(error) => Self::Unreachable(format!(
+                "{error}; set {} to the new address",
+                setting_name("broker")
+            )),
             CloseReason::TakenOver(error) if code == Some(ReasonCode::SESSION_TAKEN_OVER) => {
-                Self::Unreachable(format!("{error}, with {}", at.name("client-id")))
+                Self::Unreachable(format!("{error}, with {}", setting_name("client-id")))
             }
             CloseReason::Link(error)
                 if error.get_ref().is_some_and(|cause| cause.is::<OtherStore>()) =>
@@ -134,7 +132,7 @@ impl Failure {
                 Self::Unreachable(error.to_string())
             }
             CloseReason::Link(error) if error.kind() == LinkErrorKind::Proxy => {
-                Self::Unreachable(format!("{error}; check {}", at.name("proxy")))
+                Self::Unreachable(format!("{error}; check {}", setting_name("proxy")))
             }
             // These errors contain advice, which names options.
             CloseReason::TakenOver(error) | CloseReason::Tls(error) => {
@@ -143,7 +141,7 @@ impl Failure {
                     None => error.to_string(),
                 })
             }
-            reason => Self::Unreachable(format!("{reason}; {}", check_settings_at(at))),
+            reason => Self::Unreachable(format!("{reason}; {}", check_settings())),
         }
     }
 
@@ -154,7 +152,7 @@ impl Failure {
             Status::Offline { last_error: Some(error) } => Some(CloseReason::Link(error.clone())),
             _ => None,
         };
-        Self::closed_at(Endpoint::Broker, &StoreClosed { reason })
+        Self::closed(&StoreClosed { reason }, PASSWORD_VARIABLE)
     }
 
     /// End of a store that was ready before, so its options are valid.
@@ -191,7 +189,6 @@ impl Failure {
 
     /// A failed request.
     pub(crate) fn request(error: Error) -> Self {
-        let at = Endpoint::Broker;
         match error {
             Error::Refused { error, reason } => match (Self::refused(&error), reason) {
                 (Self::Refused(text), Some(reason)) => {
@@ -200,20 +197,20 @@ impl Failure {
                 (refused, _) => refused,
             },
             Error::Invalid(_) => Self::Refused(error.to_string()),
-            Error::Closed(closed) => Self::closed_at(at, &closed),
+            Error::Closed(closed) => Self::closed(&closed, PASSWORD_VARIABLE),
             Error::NotSent { last_error } => Self::Unreachable(match last_error {
                 Some(reason) => {
                     let is_of_proxy = reason.kind() == LinkErrorKind::Proxy;
                     let option = if is_of_proxy { "proxy" } else { "broker" };
                     format!(
                         "no connection to the broker: {reason}; check {}{}",
-                        at.name(option),
+                        setting_name(option),
                         dev_advice(&reason)
                     )
                 }
                 None => format!(
                     "no connection to the broker in time; check {} and --timeout",
-                    at.name("broker")
+                    setting_name("broker")
                 ),
             }),
             Error::Undelivered(ReasonCode::NO_MATCHING_SUBSCRIBERS) => Self::Unreachable(
@@ -242,6 +239,23 @@ impl Failure {
         }
     }
 
+    /// The error of one key of an export or a dump, with advice if the key is fenced in the store.
+    pub(crate) fn restored_key(key: &[u8], error: Error) -> Self {
+        let advice = match error {
+            Error::Refused {
+                error:
+                    ServiceError::Known(Refusal::FencingTokenRequired | Refusal::FencingTokenLower),
+                ..
+            } => {
+                "; the key is fenced in the store, and requests cannot restore fencing tokens: use \
+                 `data restore DIR`"
+            }
+            _ => "",
+        };
+        let failure = Self::request(error);
+        Self::bad_input(format_args!("the key {}: {failure}{advice}", preview(key)))
+    }
+
     pub(crate) const fn exit(&self) -> Exit {
         match self {
             Self::Refused(_) => Exit::Refused,
@@ -264,35 +278,26 @@ fn dev_advice(error: &LinkError) -> &'static str {
     }
 }
 
-/// Advice for an error of the connection of a command.
-pub(crate) fn check_settings() -> String {
-    check_settings_at(Endpoint::Broker)
-}
-
 /// Advice for an error of a connection.
-fn check_settings_at(at: Endpoint) -> String {
-    let login = login_variables(at).unwrap_or_else(|| at.name("user"));
-    format!("check {}, {login} and {}", at.name("broker"), at.name("tls-ca"))
+pub(crate) fn check_settings() -> String {
+    let login = login_variables().unwrap_or_else(|| setting_name("user"));
+    format!("check {}, {login} and {}", setting_name("broker"), setting_name("tls-ca"))
 }
 
 /// Advice for a rejected login.
-fn check_login(at: Endpoint) -> String {
-    match login_variables(at) {
+fn check_login(password: &str) -> String {
+    match login_variables() {
         Some(variables) => format!("check {variables}"),
         None => format!(
-            "log in with {} NAME and {}, a certificate or a token",
-            at.name("user"),
-            at.password_variable()
+            "log in with {} NAME and {password}, a certificate or a token",
+            setting_name("user")
         ),
     }
 }
 
 /// The variables that set the user or the token.
-fn login_variables(at: Endpoint) -> Option<String> {
-    match at {
-        Endpoint::Broker => variables("user").or_else(|| variables(TOKEN_FILE)),
-        Endpoint::Serve => None,
-    }
+fn login_variables() -> Option<String> {
+    variables("user").or_else(|| variables(TOKEN_FILE))
 }
 
 /// Returns whether the path or its permissions are wrong, and not the disk.

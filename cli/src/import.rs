@@ -17,7 +17,6 @@ use crate::failure::Failure;
 use crate::keys::REQUESTS_MAX;
 use crate::output::{self, notice};
 use crate::progress::Progress;
-use crate::refusals::restored_key_failure;
 use crate::signals::{self, Signals};
 
 /// Number of refused keys that are printed. The others are only counted, since a full store refuses
@@ -161,7 +160,7 @@ impl Running {
             Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => {
                 self.counts.refused += 1;
                 if self.counts.refused <= REFUSED_SHOWN {
-                    notice(restored_key_failure(&key, error));
+                    notice(Failure::restored_key(&key, error));
                 } else if self.counts.refused == REFUSED_SHOWN + 1 {
                     notice("further refused keys are only counted");
                 }

@@ -32,7 +32,6 @@ mod output;
 mod passwd;
 mod policy;
 mod progress;
-mod refusals;
 mod replay;
 mod secret;
 mod serve;
@@ -40,6 +39,7 @@ mod signals;
 mod sources;
 mod status;
 mod supervisor;
+mod tls;
 #[cfg(feature = "top")]
 mod top;
 mod verify;

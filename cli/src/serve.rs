@@ -12,9 +12,8 @@ use crate::args::{Origins, Serve};
 use crate::failure::Failure;
 use crate::output::{self, notice};
 use crate::signals::Signals;
-use crate::sources::Endpoint;
 use crate::supervisor::Supervisor;
-use statestore_doctor::tls;
+use crate::tls;
 
 /// File descriptors for everything but clients: listeners, requests over HTTP, journal, and log.
 const OTHER_DESCRIPTORS: u64 = 64;
@@ -168,7 +167,7 @@ pub(crate) fn failure(error: &ServerError, origins: &Origins) -> Failure {
             Failure::ended(closed)
         }
         ServerError::Load(closed) | ServerError::Disconnected(closed, false) => {
-            Failure::closed_at(Endpoint::Serve, closed)
+            Failure::closed(closed, "STATESTORE_SERVE_PASSWORD")
         }
         error if error.is_address_unavailable() => Failure::Unreachable(error.to_string()),
         error => Failure::bad_input(error),

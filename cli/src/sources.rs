@@ -8,41 +8,15 @@ pub(crate) type Source = (&'static str, &'static str);
 /// Name of the option for a service account token.
 pub(crate) const TOKEN_FILE: &str = "service-account-token-file";
 
+/// Variable of the password of a client.
+pub(crate) const PASSWORD_VARIABLE: &str = "STATESTORE_PASSWORD";
+
 /// The settings from variables. A process has one command line, so they are recorded once.
 static SOURCES: OnceLock<Vec<Source>> = OnceLock::new();
 
 /// Records the settings from variables. Only the first call has an effect.
 pub(crate) fn record(sources: Vec<Source>) {
     let _ = SOURCES.set(sources);
-}
-
-/// A connection of a command, whose settings have their own names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Endpoint {
-    /// The only connection of a command.
-    #[default]
-    Broker,
-    /// The connection of `serve` to an external broker.
-    Serve,
-}
-
-impl Endpoint {
-    /// Returns the name of a setting in a message: its option or argument, or the variables that
-    /// set it.
-    pub(crate) fn name(self, option: &str) -> String {
-        match self {
-            Self::Broker => setting_name(option),
-            Self::Serve => format!("--{option}"),
-        }
-    }
-
-    /// Returns the name of the variable for the password.
-    pub(crate) const fn password_variable(self) -> &'static str {
-        match self {
-            Self::Broker => "STATESTORE_PASSWORD",
-            Self::Serve => "STATESTORE_SERVE_PASSWORD",
-        }
-    }
 }
 
 /// Returns the name of a setting of a command with one connection: its option, or the variables

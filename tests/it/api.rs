@@ -10,23 +10,22 @@ use std::path::{Path, PathBuf};
 use syn::{Attribute, Field, Fields, ImplItem, Item, TraitItem, Type, Visibility};
 
 /// Packages and their folders.
-const PACKAGES: [(&str, &str); 16] = [
+const PACKAGES: [(&str, &str); 15] = [
     ("statestore-proto", "core"),
     ("statestore-mqtt", "mqtt"),
-    ("statestore-broker", "broker"),
-    ("statestore-policy", "policy"),
-    ("statestore-capture", "capture"),
+    ("statestore-broker", "server/broker"),
+    ("statestore-policy", "server/policy"),
+    ("statestore-capture", "server/capture"),
     ("statestore-tokio", "transports/tokio"),
     ("statestore-client", "transports/client"),
     ("statestore-rumqttc", "transports/rumqttc"),
     ("statestore-paho", "transports/paho"),
     ("statestore-azure-mqtt", "transports/azure-mqtt"),
-    ("statestore-server", "server"),
-    ("statestore-doctor", "doctor"),
+    ("statestore-server", "server/host"),
     ("statestore-loopback", "transports/loopback"),
-    ("statestore-sqlite", "storage/sqlite"),
-    ("statestore-etcd", "storage/etcd"),
-    ("statestore-verify", "tests/verify"),
+    ("statestore-sqlite", "server/sqlite"),
+    ("statestore-etcd", "server/etcd"),
+    ("statestore-verify", "tests/conformance"),
 ];
 
 /// Attributes that callers depend on; the others are omitted.

@@ -14,9 +14,9 @@
 //
 // To run it, from this directory:
 //
-//	cargo build -p statestore -p statestore-tools
+//	cargo build -p statestore -p statestore-chaos
 //	export STATESTORE_BIN=target/debug/statestore
-//	STATESTORE_TOOLS_BIN=target/debug/statestore-tools go test ./... -count=1
+//	STATESTORE_CHAOS_BIN=target/debug/statestore-chaos go test ./... -count=1
 //
 // With STATESTORE_TEST_DEPTH=long, the runs against a sound store end after eight times as
 // many responses, or after a minute.

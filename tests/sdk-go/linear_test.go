@@ -472,6 +472,6 @@ func startProxy(t *testing.T, at place, faults string) (place, *process) {
 	if err := os.WriteFile(file, []byte(faults), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return startCommand(t, "statestore-tools", proxyOn, "proxy", "--listen", "127.0.0.1:0",
+	return startCommand(t, "statestore-chaos", proxyOn, "proxy", "--listen", "127.0.0.1:0",
 		"--broker", fmt.Sprintf("mqtt://127.0.0.1:%d", at.port), "--faults", file)
 }

@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::sources::Endpoint;
-
 /// Identity of the client, TLS, and the proxy.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Login {
@@ -123,7 +121,4 @@ pub(crate) struct Login {
     /// Keep-alive interval, from a variable of Azure IoT Operations.
     #[arg(skip)]
     pub(crate) keep_alive: Option<Duration>,
-    /// The connection, by which messages name these settings.
-    #[arg(skip)]
-    pub(crate) endpoint: Endpoint,
 }

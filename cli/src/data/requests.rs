@@ -17,7 +17,6 @@ use crate::failure::Failure;
 use crate::keys::{self, REQUESTS_MAX};
 use crate::output::notice;
 use crate::progress::Progress;
-use crate::refusals::restored_key_failure;
 
 /// Keys that are being read, in the order of the list.
 type Reads = VecDeque<(Bytes, JoinHandle<Result<Option<VersionedValue>, Error>>)>;
@@ -135,7 +134,7 @@ async fn settle(writes: &mut Writes) -> Result<u64, Failure> {
     match set {
         Ok(_) => Ok(1),
         Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => {
-            Err(restored_key_failure(&key, error))
+            Err(Failure::restored_key(&key, error))
         }
         Err(error) => Err(Failure::request(error)),
     }

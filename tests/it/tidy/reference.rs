@@ -197,7 +197,7 @@ fn log_page(files: &[File]) -> String {
          fields, for example `client` and `key`; they never contain values or passwords.\n\
          [Logs of refusals](../authorization.md#logs-of-refusals) describes how they are limited.\n\n",
     );
-    let server = files.iter().filter(|file| file.path == "server/src/event.rs");
+    let server = files.iter().filter(|file| file.path == "server/host/src/event.rs");
     let server: Vec<_> = server.flat_map(server_events).collect();
     if !server.is_empty() {
         page.push_str(
@@ -227,7 +227,7 @@ fn log_page(files: &[File]) -> String {
 }
 
 fn sources() -> Vec<File> {
-    let folders = ["broker/src", "capture/src", "server/src", "storage", "transports"];
+    let folders = ["server", "transports"];
     let files = folders.iter().flat_map(|folder| rust_files(folder));
     files
         .filter(|file| !file.path.contains("/tests") && !file.path.contains("/examples/"))
@@ -304,7 +304,7 @@ mod configuration {
              `--config`, an option of the command line (`--max-keys`), and a variable of the environment\n\
              (`STATESTORE_SERVE_MAX_KEYS`). The command line takes precedence over the environment, and\n\
              the environment over the file. `serve --print-config` prints the effective settings.\n\n\
-             [The JSON schema](../../server/statestore.schema.json) is for editors.\n",
+             [The JSON schema](../../server/host/statestore.schema.json) is for editors.\n",
         );
         let none = Map::new();
         for (section, reference) in schema["properties"].as_object().unwrap_or(&none) {
@@ -320,7 +320,7 @@ mod configuration {
 
     #[test]
     fn configuration_page_has_the_settings_of_the_schema() {
-        let schema = std::fs::read(root().join("server/statestore.schema.json")).unwrap();
+        let schema = std::fs::read(root().join("server/host/statestore.schema.json")).unwrap();
         let schema: Value = serde_json::from_slice(&schema).unwrap();
         check_page("configuration.md", &page(&schema));
     }

@@ -145,7 +145,7 @@ pub(super) fn patterns() -> Vec<Broken> {
         ),
         differs(
             "bytes that are not UTF-8 are removed from patterns",
-            "scan/no-text",
+            "scan/not-utf8",
             on_words(|words| {
                 if is(words, "SCAN") {
                     words[1].retain(|byte| *byte != 0xff);

@@ -1,6 +1,0 @@
-//! `statestore-tools` as a process, and the Wireshark dissector.
-
-mod decoding;
-mod proxying;
-mod support;
-mod wireshark;
