@@ -153,7 +153,6 @@ mod config;
 mod driver;
 mod event;
 mod holder;
-mod key_watch;
 mod transitions;
 
 use alloc::collections::VecDeque;
@@ -173,7 +172,7 @@ use crate::debug;
 use crate::hlc::{FencingToken, Version};
 use crate::message::Incarnation;
 use crate::time::Instant;
-use key_watch::WatchState;
+use transitions::WatchState;
 
 /// One contender for one lock. See the [module documentation](self).
 #[derive(Clone)]
