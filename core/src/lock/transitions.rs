@@ -134,8 +134,8 @@ impl Lock {
 
         let may_be_applied = outcome.as_ref().is_ok_and(Outcome::may_be_applied);
         let is_same_store = self.observe_store_of(&outcome);
-        let answer = answer_of(outcome);
-        if matches!(answer, Ok((Reply::NotApplied, _))) {
+        let reply = reply_of(outcome);
+        if matches!(reply, Ok((Reply::NotApplied, _))) {
             self.own.until = None;
         } else if may_be_applied {
             // The store applied the SET at some time before now, so the lease ends at `now + lease`
@@ -148,7 +148,7 @@ impl Lock {
             _ if self.own.until.is_some() => return self.next = NextRequest::Due,
             _ => return self.finish_removal(true),
         };
-        match (answer, purpose) {
+        match (reply, purpose) {
             (Ok((Reply::Done, _)), TryOnce | Wait) if !is_same_store => {
                 self.on_store_change(now);
             }
@@ -171,7 +171,7 @@ impl Lock {
     /// Handles the outcome of a VDEL.
     pub(super) fn on_vdel_reply(&mut self, now: Instant, outcome: Result<Outcome, SubmitError>) {
         self.observe_store_of(&outcome);
-        match answer_of(outcome) {
+        match reply_of(outcome) {
             Ok((Reply::Removed | Reply::NothingRemoved | Reply::NotApplied, _)) => {
                 self.finish_removal(true);
             }
@@ -397,7 +397,7 @@ impl Lock {
 }
 
 /// The reply in an outcome; without one, the reason why nothing was acquired.
-fn answer_of(
+fn reply_of(
     outcome: Result<Outcome, SubmitError>,
 ) -> Result<(Reply<Bytes>, Option<Version>), NotAcquired> {
     Err(match outcome {
