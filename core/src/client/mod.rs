@@ -62,7 +62,6 @@
 //! Report the SUBACK of each SUBSCRIBE with [`handle_subscribed`](Client::handle_subscribed). The
 //! transport may acknowledge received messages at once.
 
-mod active_watch;
 mod config;
 mod counters;
 mod error;
@@ -179,26 +178,28 @@ impl Client {
         let request = request.into();
         self.now = now;
         self.check_request(&request)?;
-        let kind = request.kind();
         if !self.can_submit() {
             return Err(SubmitError::Full);
         }
-        self.clock.restart_if_ahead(now.unix);
         self.accepted += 1;
-        let deadline = now.instant + request.timeout.unwrap_or(self.config.timeout);
-        let id = self.requests.insert(Pending {
-            owner: Owner::Application,
-            kind,
+        Ok(RequestId(self.enqueue(Owner::Application, request)))
+    }
+
+    /// Gives a request its timestamp and its time limit.
+    fn enqueue(&mut self, owner: Owner, request: Request) -> u64 {
+        self.clock.restart_if_ahead(self.now.unix);
+        self.requests.insert(Pending {
+            owner,
+            kind: request.kind(),
             payload: Hidden(request.payload()),
             // It fails only if the clock is a minute ahead and its counter is exhausted.
-            timestamp: self.clock.tick(now.unix).ok(),
+            timestamp: self.clock.tick(self.now.unix).ok(),
             fencing_token: request.fencing_token,
             persist: request.persist,
-            deadline,
+            deadline: self.now.instant + request.timeout.unwrap_or(self.config.timeout),
             sent: false,
             sent_before: false,
-        });
-        Ok(RequestId(id))
+        })
     }
 
     /// Cancels a request, which completes as [`Outcome::Cancelled`]. Returns `false` if it was
@@ -283,7 +284,7 @@ impl Client {
                     self.complete(id, Outcome::TimedOut { sent });
                 }
                 Timer::Register(id) => {
-                    self.with_watch(id, |watch| watch.handle_register_timer());
+                    self.step_watch(id, watch::Input::RegisterDue);
                 }
             }
         }
@@ -434,7 +435,7 @@ impl Client {
                 self.complete(id, Outcome::ConnectionLost);
             }
         }
-        self.interrupt_watches();
+        self.step_watches(|| watch::Input::Disconnected);
     }
 
     /// Completes a request of the application or of a watch.
@@ -446,7 +447,7 @@ impl Client {
                 self.events.push(Event::Completed { id: RequestId(id), outcome });
             }
             Owner::Watch(watch) => {
-                self.with_watch(watch, |watch| watch.handle_outcome(pending.kind, outcome));
+                self.step_watch(watch, watch::Input::Outcome(pending.kind, outcome));
             }
         }
     }

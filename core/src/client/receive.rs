@@ -1,6 +1,6 @@
 //! Received messages: replies, notifications, and messages that are neither.
 
-use super::watch::State;
+use super::watch::{Input, State};
 use super::{Client, Event, Outcome, Owner, RequestId, Unmatched, parse_correlation};
 use crate::hlc::{HlcRef, Version};
 use crate::message::property::REASON_BYTES_MAX;
@@ -85,7 +85,8 @@ impl Client {
             }
             Notification::Deleted => (State::Absent(Some(version)), None),
         };
-        self.notify_watch(id, state, value)
+        let is_new = self.step_watch(id, Input::Notification(state, value));
+        is_new.then_some(()).ok_or(Unmatched::Notification)
     }
 
     /// Records the store that a message comes from, before the message is used: after a replacement
