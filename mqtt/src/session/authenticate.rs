@@ -1,7 +1,5 @@
 //! Enhanced authentication: the exchange of AUTH packets.
 
-use core::time::Duration;
-
 use super::error::{Error, SendError, Violation};
 use super::event::Event;
 use super::properties::PropertyBytes;
@@ -27,11 +25,9 @@ impl Session {
     /// [`SendError`]; nothing has changed then.
     pub fn authenticate<P: Encode>(
         &mut self,
-        now: Duration,
         data: Option<&[u8]>,
         properties: P,
     ) -> Result<(), SendError> {
-        let _ = now;
         if self.exchange != Exchange::Client {
             return Err(SendError::NoAuthentication);
         }
@@ -45,11 +41,9 @@ impl Session {
     /// [`SendError`]; nothing has changed then.
     pub fn reauthenticate<P: Encode>(
         &mut self,
-        now: Duration,
         data: Option<&[u8]>,
         properties: P,
     ) -> Result<(), SendError> {
-        let _ = now;
         if self.phase != Phase::Connected {
             return Err(SendError::NotConnected);
         }

@@ -26,7 +26,7 @@ impl Session {
     ///
     /// A former connection that was not reported as closed ends first.
     pub fn handle_connected(&mut self, now: Duration) {
-        self.handle_disconnected(now);
+        self.handle_disconnected();
         self.requested = Requested::new(&self.options, self.clean_start);
         self.timers = Timers {
             connect_deadline: now.saturating_add(self.options.connect_timeout),
@@ -45,8 +45,7 @@ impl Session {
     }
 
     /// The byte stream is closed. Output that was not written is discarded.
-    pub fn handle_disconnected(&mut self, now: Duration) {
-        let _ = now;
+    pub fn handle_disconnected(&mut self) {
         if self.is_open() {
             self.end(Error::ConnectionLost);
         }
@@ -61,8 +60,7 @@ impl Session {
     ///
     /// A reason that DISCONNECT cannot have is sent as *unspecified error*. Properties that it
     /// cannot have, or that exceed the server's limit, are omitted.
-    pub fn disconnect<P: Encode>(&mut self, now: Duration, reason: Reason, properties: P) {
-        let _ = now;
+    pub fn disconnect<P: Encode>(&mut self, reason: Reason, properties: P) {
         let is_valid = Kind::Disconnect.has(reason);
         let reason = if is_valid { reason } else { Reason::UNSPECIFIED_ERROR };
         if let Some(server) = self.server.as_ref() {

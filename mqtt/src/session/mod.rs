@@ -76,7 +76,7 @@
 //! assert!(matches!(session.poll_event(), Some(Event::Connected(_))));
 //!
 //! // A publish is acknowledged under its token.
-//! session.publish(now, Publish {
+//! session.publish(Publish {
 //!     topic: "lamps/7/state",
 //!     payload: Bytes::from_static(b"on"),
 //!     qos: Qos::AtLeastOnce,

@@ -4,7 +4,6 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::num::NonZeroU16;
-use core::time::Duration;
 
 use bytes::Bytes;
 
@@ -149,12 +148,7 @@ impl Session {
     ///
     /// # Errors
     /// [`SendError`]; nothing has changed then.
-    pub fn publish<P: Encode>(
-        &mut self,
-        now: Duration,
-        publish: Publish<'_, P>,
-    ) -> Result<(), SendError> {
-        let _ = now;
+    pub fn publish<P: Encode>(&mut self, publish: Publish<'_, P>) -> Result<(), SendError> {
         let Publish { topic, payload, qos, retain, properties, token } = publish;
         if !topic::is_name(topic) || topic.contains('\0') {
             return Err(SendError::InvalidTopic);

@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 use core::num::NonZeroU16;
-use core::time::Duration;
 
 use super::error::{Error, SendError, Violation};
 use super::event::{Event, Lost};
@@ -30,12 +29,10 @@ impl Session {
     /// [`SendError`]; nothing has changed then.
     pub fn subscribe<P: Encode>(
         &mut self,
-        now: Duration,
         subscriptions: &[Subscription<'_>],
         properties: P,
         token: u64,
     ) -> Result<(), SendError> {
-        let _ = now;
         self.check_request(subscriptions.len())?;
         let seen = self.encode_properties(&properties, Place::Packet(Kind::Subscribe))?;
         let server = self.server.as_ref().ok_or(SendError::NotConnected)?;
@@ -67,12 +64,10 @@ impl Session {
     /// [`SendError`]; nothing has changed then.
     pub fn unsubscribe<P: Encode>(
         &mut self,
-        now: Duration,
         filters: &[&str],
         properties: P,
         token: u64,
     ) -> Result<(), SendError> {
-        let _ = now;
         self.check_request(filters.len())?;
         self.encode_properties(&properties, Place::Packet(Kind::Unsubscribe))?;
         filters.iter().try_for_each(|filter| parse_filter(filter).map(drop))?;
