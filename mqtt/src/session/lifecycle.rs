@@ -126,7 +126,7 @@ impl Session {
 
     /// The connection ends because of a packet of the server.
     pub(super) fn fail(&mut self, error: Error) {
-        // A server that takes no packet of this size gets none.
+        // No DISCONNECT that exceeds the Maximum Packet Size of the server is sent.
         let is_too_small = |size| size < DISCONNECT_SIZE;
         let is_unsendable = matches!(
             error,
