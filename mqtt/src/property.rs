@@ -247,11 +247,47 @@ impl fmt::Debug for Property<'_> {
     }
 }
 
-/// The bit of an identifier in a set of identifiers, see [`Properties::seen`]. All identifiers are
-/// below 64.
-#[must_use]
-pub const fn bit(id: u8) -> u64 {
-    1 << (id & 0x3f)
+/// A set of property [identifiers](id), all of which are below 64.
+///
+/// ```
+/// use statestore_mqtt::property::{IdSet, id};
+///
+/// let ids = IdSet::of(&[id::TOPIC_ALIAS, id::SUBSCRIPTION]);
+/// assert!(ids.has(id::TOPIC_ALIAS) && !ids.has(id::USER));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IdSet(u64);
+
+impl IdSet {
+    /// The set of these identifiers.
+    #[must_use]
+    pub const fn of(mut ids: &[u8]) -> Self {
+        let mut set = Self(0);
+        while let [id, rest @ ..] = ids {
+            set.insert(*id);
+            ids = rest;
+        }
+        set
+    }
+
+    /// Adds an identifier. One above 63, which is no property, is ignored.
+    pub const fn insert(&mut self, id: u8) {
+        if id < 64 {
+            self.0 |= 1 << id;
+        }
+    }
+
+    /// Returns whether the set has this identifier.
+    #[must_use]
+    pub const fn has(self, id: u8) -> bool {
+        id < 64 && self.0 & 1 << id != 0
+    }
+
+    /// Returns whether both sets have an identifier in common.
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
 }
 
 /// The place of properties, which determines the allowed ones.
@@ -332,8 +368,7 @@ impl Place {
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Properties<'a> {
     all: Reader<'a>,
-    /// Identifiers that are present, as a set of [`bit`]s.
-    seen: u64,
+    ids: IdSet,
 }
 
 impl<'a> Properties<'a> {
@@ -354,7 +389,7 @@ impl<'a> Properties<'a> {
     }
 
     fn check(all: Reader<'a>, place: Place) -> Result<Self, Malformed> {
-        let (mut rest, mut seen) = (all, 0_u64);
+        let (mut rest, mut ids) = (all, IdSet::default());
         while !rest.is_empty() {
             let id = rest.byte()?;
             let value_type = ValueType::of(id).ok_or(Malformed::Property(id))?;
@@ -362,13 +397,12 @@ impl<'a> Properties<'a> {
                 return Err(Malformed::Misplaced(id));
             }
             value_type.check(&mut rest, id)?;
-            let bit = bit(id);
-            if seen & bit != 0 && !place.may_repeat(id) {
+            if ids.has(id) && !place.may_repeat(id) {
                 return Err(Malformed::Twice(id));
             }
-            seen |= bit;
+            ids.insert(id);
         }
-        let properties = Self { all, seen };
+        let properties = Self { all, ids };
         if properties.has(id::AUTHENTICATION_DATA) && !properties.has(id::AUTHENTICATION_METHOD) {
             return Err(Malformed::Missing(id::AUTHENTICATION_METHOD));
         }
@@ -388,7 +422,7 @@ impl<'a> Properties<'a> {
     /// ```
     #[must_use]
     pub const fn has(&self, id: u8) -> bool {
-        id < 64 && self.seen & bit(id) != 0
+        self.ids.has(id)
     }
 
     /// The encoded properties, without their length.
@@ -411,19 +445,20 @@ impl<'a> Properties<'a> {
         })
     }
 
-    /// Properties that were validated before, and the [set](bit) of their identifiers. Checks
-    /// nothing: invalid values are returned, and properties behind malformed bytes are not found.
+    /// The [bytes](Self::as_bytes) and [identifiers](Self::ids) of other properties. For the
+    /// packages of this repository: checks nothing.
+    #[doc(hidden)]
     #[must_use]
     #[cfg(feature = "alloc")]
-    pub const fn from_validated(bytes: &'a [u8], seen: u64) -> Self {
-        Self { all: Reader::new(bytes), seen }
+    pub const fn from_validated(bytes: &'a [u8], ids: IdSet) -> Self {
+        Self { all: Reader::new(bytes), ids }
     }
 
-    /// The identifiers that are present, as a set of [`bit`]s.
+    /// The identifiers that are present.
     #[must_use]
     #[cfg(feature = "alloc")]
-    pub const fn seen(&self) -> u64 {
-        self.seen
+    pub const fn ids(&self) -> IdSet {
+        self.ids
     }
 
     /// The first property with this identifier. Properties before it are not decoded.

@@ -64,11 +64,7 @@ impl Session {
         };
         let method = Property::AuthenticationMethod(method);
         let all = (method, (data.map(Property::AuthenticationData), properties));
-        let mut scratch = core::mem::take(&mut self.scratch);
-        let encoded = super::encode(&mut scratch, &all, Place::Packet(Kind::Auth));
-        self.scratch = scratch;
-        encoded?;
-        let properties = Properties::from_validated(&self.scratch, 0);
+        let properties = super::encode(&mut self.scratch, &all, Place::Packet(Kind::Auth))?;
         let packet = Packet::Auth(Notice { reason, properties });
         let size = packet.encoded_len().map_err(SendError::Unwritable)?;
         // Before the CONNACK the client does not know a limit.
@@ -76,7 +72,7 @@ impl Session {
         if size > limit {
             return Err(SendError::TooLarge { size, limit });
         }
-        packet.encode(&mut self.output).map_err(SendError::Unwritable)?;
+        packet.encode(&mut self.out.output).map_err(SendError::Unwritable)?;
         self.exchange = Exchange::Server;
         Ok(())
     }
@@ -90,11 +86,11 @@ impl Session {
         match notice.reason {
             Reason::CONTINUE_AUTHENTICATION => {
                 self.exchange = Exchange::Client;
-                self.events.push(Event::Authenticate(properties));
+                self.out.events.push(Event::Authenticate(properties));
             }
             Reason::SUCCESS if self.phase == Phase::Connected => {
                 self.exchange = Exchange::None;
-                self.events.push(Event::Authenticated(properties));
+                self.out.events.push(Event::Authenticated(properties));
             }
             _ => return Err(Error::Protocol(Violation::Unexpected(Kind::Auth))),
         }
