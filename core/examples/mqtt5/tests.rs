@@ -12,6 +12,7 @@ use statestore_mqtt::property::{Encode, Property};
 use statestore_mqtt::session::{self, Options};
 use statestore_mqtt::{Qos, Reason};
 use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request};
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::time::{Instant, Now};
 use statestore_proto::transport::{Delivery, ReasonCode, Transmit};
 
@@ -106,7 +107,7 @@ fn reason_of(error: &Error) -> Option<Reason> {
 fn client_with(rig: &mut Rig, requests: usize, bytes: usize) -> Client {
     let mut client = Client::new(ClientConfig::new("c", [7; 8])).unwrap();
     let now = Now::default();
-    client.handle_connected(now, false);
+    client.handle(now, Input::Connected { session_present: false });
     let subscribe = client.poll_transmit().unwrap();
     rig.adapter.send(&subscribe);
     let written = rig.written();
@@ -122,7 +123,7 @@ fn client_with(rig: &mut Rig, requests: usize, bytes: usize) -> Client {
     let Some(MachineEvent::Subscribed(token, reason)) = rig.adapter.poll(true) else {
         panic!("a SUBACK")
     };
-    client.handle_subscribed(now, token, reason);
+    client.handle(now, Input::Subscribed(token, reason));
     for _ in 0..requests {
         client.submit(now, Request::set("k", vec![0; bytes])).unwrap();
     }
@@ -161,7 +162,7 @@ fn packet_above_the_maximum_packet_size_is_reported_and_not_sent() {
     let Some(MachineEvent::Published(token, reason)) = rig.adapter.poll(true) else {
         panic!("a refusal")
     };
-    client.handle_published(Now::default(), token, reason);
+    client.handle(Now::default(), Input::Published(token, reason));
     let found = std::iter::from_fn(|| client.poll_event()).last();
     let Some(Event::Completed { outcome, .. }) = found else { panic!("{found:?}") };
     assert_eq!(outcome, Outcome::Undelivered(ReasonCode::PACKET_TOO_LARGE));

@@ -10,9 +10,7 @@ use crate::topic::ParsedNotificationTopic;
 use crate::transport::Incoming;
 
 impl Client {
-    /// Handles a received PUBLISH. A malformed message affects at most the request that it replies
-    /// to.
-    pub fn handle_publish(&mut self, now: Now, incoming: &Incoming<'_>) {
+    pub(super) fn handle_publish(&mut self, now: Now, incoming: &Incoming<'_>) {
         self.now = now;
         let notification = ParsedNotificationTopic::parse(incoming.topic)
             .filter(|topic| topic.is_for(&self.config.client_id));

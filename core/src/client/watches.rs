@@ -61,7 +61,7 @@ impl Client {
     }
 
     /// Ends a watch. Of the events that were not polled yet, only
-    /// [`WatchEvent::Ended`](super::WatchEvent::Ended) is added. Returns `false` if the watch was
+    /// [`WatchEvent::Ended`] is added. Returns `false` if the watch was
     /// already ended.
     pub fn unwatch(&mut self, now: Now, id: WatchId) -> bool {
         self.now = now;

@@ -14,6 +14,7 @@
 //! ```
 //! use core::time::Duration;
 //! use statestore_proto::client::{Client, ClientConfig, Request};
+//! # use statestore_proto::machine::{Input, Machine as _};
 //! use statestore_proto::lock::{LockDriver, Lock, LockConfig, LockEvent};
 //! # use statestore_proto::client::Event;
 //! # use statestore_proto::message::Refusal;
@@ -23,12 +24,12 @@
 //!
 //! let mut client = Client::new(ClientConfig::new("thermostat-7", *b"8 random"))?;
 //! # let mut store = Store::new(StoreConfig::new(0));
-//! # client.handle_connected(Now::default(), false);
+//! # client.handle(Now::default(), Input::Connected { session_present: false });
 //! # let mut network = |client: &mut Client, now| {
 //! #     while let Some(transmit) = client.poll_transmit() {
 //! #         match transmit {
 //! #             Transmit::Subscribe { token, .. } => {
-//! #                 client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1)
+//! #                 client.handle(now, Input::Subscribed(token, ReasonCode::GRANTED_QOS_1))
 //! #             }
 //! #             Transmit::Publish(request) => {
 //! #                 request.with_incoming(|incoming| {
@@ -36,7 +37,7 @@
 //! #                 });
 //! #                 while let Some(transmit) = store.poll_transmit() {
 //! #                     let Transmit::Publish(reply) = transmit else { continue };
-//! #                     reply.with_incoming(|incoming| client.handle_publish(now, incoming));
+//! #                     reply.with_incoming(|incoming| client.handle(now, Input::Message(incoming)));
 //! #                 }
 //! #             }
 //! #             _ => {}
