@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request};
 use statestore_proto::limits::{ClientLimits, StoreLimits};
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Condition, Expiry};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
@@ -180,11 +181,11 @@ impl ClientStage {
         let config = ClientConfig::new("client-1", *b"8 random");
         let limits = ClientLimits { pending_max: 1_024, ..ClientLimits::default() };
         let mut client = Client::new(config.limits(limits)).expect("a client id");
-        client.handle_connected(now(), false);
+        client.handle(now(), Input::Connected { session_present: false });
         let Some(Transmit::Subscribe { filter, token }) = client.poll_transmit() else {
             panic!("subscribes first")
         };
-        client.handle_subscribed(now(), token, ReasonCode::GRANTED_QOS_1);
+        client.handle(now(), Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
         assert_eq!(client.poll_event(), Some(Event::Ready));
         let reply = statestore_proto::message::Reply::Value(value())
             .encode(statestore_proto::message::Dialect::Deployed);
@@ -240,7 +241,7 @@ impl ClientStage {
         response.correlation_data = Some(correlation.as_bytes());
         response.user_property("__ts", "1696374425000:1:StateStore");
         response.user_property("__stat", "200");
-        self.client.handle_publish(now(), &response);
+        self.client.handle(now(), Input::Message(&response));
     }
 }
 

@@ -60,16 +60,17 @@
 //!
 //! # The poll contract
 //!
-//! A machine receives inputs through `handle_*`, `submit` and `watch`. Its `poll_*` methods return
+//! A machine receives inputs through `handle`, `submit` and `watch`. Its `poll_*` methods return
 //! packets to send, events, and the next deadline; the lock returns requests for a client instead
-//! of packets. For every machine of this crate:
+//! of packets. The module `machine` lists what a driver owes a machine. For every machine of this
+//! crate:
 //!
 //! 1. **Any order.** Polls and inputs can be interleaved freely. A caller need not drain one queue
 //!    before the next call.
 //! 2. **Idle is free.** A poll without output is O(1), however many requests are outstanding.
-//! 3. **Deadlines advance.** After `handle_timeout(now)` with `now` at or past `poll_timeout()`,
-//!    the next deadline is `None` or later than `now`.
-//! 4. **Early is harmless.** `handle_timeout` before the deadline, or repeated, changes nothing.
+//! 3. **Deadlines advance.** After a `Timeout` with `now` at or past `poll_timeout()`, the next
+//!    deadline is `None` or later than `now`.
+//! 4. **Early is harmless.** A `Timeout` before the deadline, or repeated, changes nothing.
 //! 5. **Bounded.** Every queue and table has a limit in [`limits`], with its reason. Only `submit`,
 //!    `watch`, `acquire` and `try_acquire` report that a queue is full. A store reports it before
 //!    the next message:

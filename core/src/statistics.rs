@@ -2,10 +2,11 @@
 //!
 //! ```
 //! use statestore_proto::client::{Client, ClientConfig};
+//! use statestore_proto::machine::{Input, Machine as _};
 //! use statestore_proto::time::Now;
 //!
 //! let mut client = Client::new(ClientConfig::new("c1", *b"8 random"))?;
-//! client.handle_connected(Now::default(), false);
+//! client.handle(Now::default(), Input::Connected { session_present: false });
 //! assert_eq!(client.counters().to_string(), "connections 1"); // without zeros
 //! let sum: u64 = client.counters().iter().map(|statistic| statistic.value).sum(); // with zeros
 //! assert_eq!(sum, 1);

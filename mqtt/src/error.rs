@@ -1,52 +1,70 @@
 //! Errors of decoding and encoding.
 
-use core::fmt;
-
 use crate::reason::Reason;
 
 /// Error of bytes that are not a valid MQTT 5 packet. The connection cannot continue, since the
 /// start of the next packet is unknown: send DISCONNECT or CONNACK with [`reason`](Self::reason).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The input ends within a packet or within a field.
+    #[error("truncated packet")]
     Truncated,
     /// Bytes follow the end of the packet or of its last field.
+    #[error("trailing bytes")]
     Trailing,
     /// A variable byte integer of more than four bytes, or of more bytes than necessary.
+    #[error("malformed variable byte integer")]
     Varint,
     /// A string that is not UTF-8 or contains NUL.
+    #[error("string is not UTF-8 or contains NUL")]
     Text,
     /// An invalid first byte: packet type 0, or flags that the packet type does not allow.
+    #[error("invalid first byte 0x{0:02x}")]
     First(u8),
     /// Flags of a CONNECT or CONNACK, or subscription options, that are reserved or inconsistent.
+    #[error("invalid flags 0x{0:02x}")]
     Flags(u8),
     /// Subscription options with a QoS or a retain handling of 3.
+    #[error("invalid subscription options 0x{0:02x}")]
     Options(u8),
     /// A packet identifier of zero.
+    #[error("packet identifier is zero")]
     PacketId,
     /// A CONNECT of another protocol or of another MQTT version, with its protocol level.
+    #[error("not MQTT 5: protocol level {0}")]
     Version(u8),
     /// A reason code that is not allowed in this packet.
+    #[error("reason code 0x{0:02x} is not allowed")]
     ReasonCode(u8),
     /// An unknown property identifier.
+    #[error("unknown property 0x{0:02x}")]
     Property(u8),
     /// A property that is not allowed in this packet.
+    #[error("property 0x{0:02x} is not allowed")]
     Misplaced(u8),
     /// A property that may occur once occurs again.
+    #[error("property 0x{0:02x} occurs twice")]
     Twice(u8),
     /// A property with an invalid value.
+    #[error("invalid value of property 0x{0:02x}")]
     Value(u8),
     /// A missing property that another field or property requires.
+    #[error("property 0x{0:02x} is missing")]
     Missing(u8),
     /// A topic name that contains a wildcard, or an empty topic name of a will.
+    #[error("topic name is empty or contains a wildcard")]
     TopicName,
     /// A topic filter that is empty, or with an invalid wildcard or share name.
+    #[error("invalid topic filter")]
     TopicFilter,
     /// A shared subscription with No Local.
+    #[error("shared subscription with No Local")]
     NoLocal,
     /// A SUBSCRIBE or UNSUBSCRIBE without filters, or a SUBACK or UNSUBACK without reason codes.
+    #[error("no topic filters or reason codes")]
     Empty,
     /// A packet that exceeds the maximum packet size.
+    #[error("packet of {len} bytes exceeds the size limit")]
     TooLarge {
         /// Bytes of the whole packet.
         len: usize,
@@ -82,58 +100,20 @@ impl Malformed {
     }
 }
 
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated => f.write_str("truncated packet"),
-            Self::Trailing => f.write_str("trailing bytes"),
-            Self::Varint => f.write_str("malformed variable byte integer"),
-            Self::Text => f.write_str("string is not UTF-8 or contains NUL"),
-            Self::First(first) => write!(f, "invalid first byte 0x{first:02x}"),
-            Self::Flags(flags) => write!(f, "invalid flags 0x{flags:02x}"),
-            Self::Options(options) => write!(f, "invalid subscription options 0x{options:02x}"),
-            Self::PacketId => f.write_str("packet identifier is zero"),
-            Self::Version(level) => write!(f, "not MQTT 5: protocol level {level}"),
-            Self::ReasonCode(code) => write!(f, "reason code 0x{code:02x} is not allowed"),
-            Self::Property(id) => write!(f, "unknown property 0x{id:02x}"),
-            Self::Misplaced(id) => write!(f, "property 0x{id:02x} is not allowed"),
-            Self::Twice(id) => write!(f, "property 0x{id:02x} occurs twice"),
-            Self::Value(id) => write!(f, "invalid value of property 0x{id:02x}"),
-            Self::Missing(id) => write!(f, "property 0x{id:02x} is missing"),
-            Self::TopicName => f.write_str("topic name is empty or contains a wildcard"),
-            Self::TopicFilter => f.write_str("invalid topic filter"),
-            Self::NoLocal => f.write_str("shared subscription with No Local"),
-            Self::Empty => f.write_str("no topic filters or reason codes"),
-            Self::TooLarge { len } => write!(f, "packet of {len} bytes exceeds the size limit"),
-        }
-    }
-}
-
-impl core::error::Error for Malformed {}
-
 /// Error of a packet that cannot be encoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unwritable {
     /// A string or binary field of more than 65,535 bytes, a packet of more than 256 MiB, or an
     /// integer above [`VARINT_MAX`](crate::wire::VARINT_MAX).
+    #[error("field or packet exceeds the length limit of MQTT")]
     TooLong,
     /// A PUBLISH at QoS 1 or 2 without a packet identifier, or at QoS 0 with one or with DUP.
+    #[error("packet identifier or DUP does not match the QoS")]
     PacketId,
     /// The buffer is too short.
+    #[error("buffer too short: the packet has {needed} bytes")]
     NoRoom {
         /// Bytes of the whole packet.
         needed: usize,
     },
 }
-
-impl fmt::Display for Unwritable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong => f.write_str("field or packet exceeds the length limit of MQTT"),
-            Self::PacketId => f.write_str("packet identifier or DUP does not match the QoS"),
-            Self::NoRoom { needed } => write!(f, "buffer too short: the packet has {needed} bytes"),
-        }
-    }
-}
-
-impl core::error::Error for Unwritable {}

@@ -1,5 +1,6 @@
 //! Properties of packets.
 
+pub mod id;
 #[cfg(feature = "alloc")]
 mod pieces;
 mod value;
@@ -15,64 +16,6 @@ use crate::kind::Kind;
 use crate::property::value::ValueType;
 use crate::qos::Qos;
 use crate::wire::{Reader, Sink, put_binary, put_varint};
-
-/// Identifiers of properties.
-pub mod id {
-    /// Payload Format Indicator
-    pub const PAYLOAD_FORMAT: u8 = 0x01;
-    /// Message Expiry Interval
-    pub const MESSAGE_EXPIRY: u8 = 0x02;
-    /// Content Type
-    pub const CONTENT_TYPE: u8 = 0x03;
-    /// Response Topic
-    pub const RESPONSE_TOPIC: u8 = 0x08;
-    /// Correlation Data
-    pub const CORRELATION_DATA: u8 = 0x09;
-    /// Subscription Identifier
-    pub const SUBSCRIPTION: u8 = 0x0b;
-    /// Session Expiry Interval
-    pub const SESSION_EXPIRY: u8 = 0x11;
-    /// Assigned Client Identifier
-    pub const ASSIGNED_CLIENT_ID: u8 = 0x12;
-    /// Server Keep Alive
-    pub const SERVER_KEEP_ALIVE: u8 = 0x13;
-    /// Authentication Method
-    pub const AUTHENTICATION_METHOD: u8 = 0x15;
-    /// Authentication Data
-    pub const AUTHENTICATION_DATA: u8 = 0x16;
-    /// Request Problem Information
-    pub const REQUEST_PROBLEM_INFORMATION: u8 = 0x17;
-    /// Will Delay Interval
-    pub const WILL_DELAY: u8 = 0x18;
-    /// Request Response Information
-    pub const REQUEST_RESPONSE_INFORMATION: u8 = 0x19;
-    /// Response Information
-    pub const RESPONSE_INFORMATION: u8 = 0x1a;
-    /// Server Reference
-    pub const SERVER_REFERENCE: u8 = 0x1c;
-    /// Reason String
-    pub const REASON_STRING: u8 = 0x1f;
-    /// Receive Maximum
-    pub const RECEIVE_MAXIMUM: u8 = 0x21;
-    /// Topic Alias Maximum
-    pub const TOPIC_ALIAS_MAXIMUM: u8 = 0x22;
-    /// Topic Alias
-    pub const TOPIC_ALIAS: u8 = 0x23;
-    /// Maximum QoS
-    pub const MAXIMUM_QOS: u8 = 0x24;
-    /// Retain Available
-    pub const RETAIN_AVAILABLE: u8 = 0x25;
-    /// User Property
-    pub const USER: u8 = 0x26;
-    /// Maximum Packet Size
-    pub const MAXIMUM_PACKET_SIZE: u8 = 0x27;
-    /// Wildcard Subscription Available
-    pub const WILDCARD_AVAILABLE: u8 = 0x28;
-    /// Subscription Identifier Available
-    pub const SUBSCRIPTION_IDS_AVAILABLE: u8 = 0x29;
-    /// Shared Subscription Available
-    pub const SHARED_AVAILABLE: u8 = 0x2a;
-}
 
 /// One property.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -247,11 +190,47 @@ impl fmt::Debug for Property<'_> {
     }
 }
 
-/// The bit of an identifier in a set of identifiers, see [`Properties::seen`]. All identifiers are
-/// below 64.
-#[must_use]
-pub const fn bit(id: u8) -> u64 {
-    1 << (id & 0x3f)
+/// A set of property [identifiers](id), all of which are below 64.
+///
+/// ```
+/// use statestore_mqtt::property::{IdSet, id};
+///
+/// let ids = IdSet::of(&[id::TOPIC_ALIAS, id::SUBSCRIPTION]);
+/// assert!(ids.has(id::TOPIC_ALIAS) && !ids.has(id::USER));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IdSet(u64);
+
+impl IdSet {
+    /// The set of these identifiers.
+    #[must_use]
+    pub const fn of(mut ids: &[u8]) -> Self {
+        let mut set = Self(0);
+        while let [id, rest @ ..] = ids {
+            set.insert(*id);
+            ids = rest;
+        }
+        set
+    }
+
+    /// Adds an identifier. One above 63, which is no property, is ignored.
+    pub const fn insert(&mut self, id: u8) {
+        if id < 64 {
+            self.0 |= 1 << id;
+        }
+    }
+
+    /// Returns whether the set has this identifier.
+    #[must_use]
+    pub const fn has(self, id: u8) -> bool {
+        id < 64 && self.0 & 1 << id != 0
+    }
+
+    /// Returns whether both sets have an identifier in common.
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
 }
 
 /// The place of properties, which determines the allowed ones.
@@ -332,8 +311,7 @@ impl Place {
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Properties<'a> {
     all: Reader<'a>,
-    /// Identifiers that are present, as a set of [`bit`]s.
-    seen: u64,
+    ids: IdSet,
 }
 
 impl<'a> Properties<'a> {
@@ -354,7 +332,7 @@ impl<'a> Properties<'a> {
     }
 
     fn check(all: Reader<'a>, place: Place) -> Result<Self, Malformed> {
-        let (mut rest, mut seen) = (all, 0_u64);
+        let (mut rest, mut ids) = (all, IdSet::default());
         while !rest.is_empty() {
             let id = rest.byte()?;
             let value_type = ValueType::of(id).ok_or(Malformed::Property(id))?;
@@ -362,13 +340,12 @@ impl<'a> Properties<'a> {
                 return Err(Malformed::Misplaced(id));
             }
             value_type.check(&mut rest, id)?;
-            let bit = bit(id);
-            if seen & bit != 0 && !place.may_repeat(id) {
+            if ids.has(id) && !place.may_repeat(id) {
                 return Err(Malformed::Twice(id));
             }
-            seen |= bit;
+            ids.insert(id);
         }
-        let properties = Self { all, seen };
+        let properties = Self { all, ids };
         if properties.has(id::AUTHENTICATION_DATA) && !properties.has(id::AUTHENTICATION_METHOD) {
             return Err(Malformed::Missing(id::AUTHENTICATION_METHOD));
         }
@@ -388,7 +365,7 @@ impl<'a> Properties<'a> {
     /// ```
     #[must_use]
     pub const fn has(&self, id: u8) -> bool {
-        id < 64 && self.seen & bit(id) != 0
+        self.ids.has(id)
     }
 
     /// The encoded properties, without their length.
@@ -411,19 +388,20 @@ impl<'a> Properties<'a> {
         })
     }
 
-    /// Properties that were validated before, and the [set](bit) of their identifiers. Checks
-    /// nothing: invalid values are returned, and properties behind malformed bytes are not found.
+    /// The [bytes](Self::as_bytes) and [identifiers](Self::ids) of other properties. For the
+    /// packages of this repository: checks nothing.
+    #[doc(hidden)]
     #[must_use]
     #[cfg(feature = "alloc")]
-    pub const fn from_validated(bytes: &'a [u8], seen: u64) -> Self {
-        Self { all: Reader::new(bytes), seen }
+    pub const fn from_validated(bytes: &'a [u8], ids: IdSet) -> Self {
+        Self { all: Reader::new(bytes), ids }
     }
 
-    /// The identifiers that are present, as a set of [`bit`]s.
+    /// The identifiers that are present.
     #[must_use]
     #[cfg(feature = "alloc")]
-    pub const fn seen(&self) -> u64 {
-        self.seen
+    pub const fn ids(&self) -> IdSet {
+        self.ids
     }
 
     /// The first property with this identifier. Properties before it are not decoded.

@@ -13,6 +13,7 @@ use statestore_proto::client::{
     Client, ClientConfig, Event, GetRequest, Outcome, Request, RequestId, SetRequest,
 };
 use statestore_proto::hlc::{Hlc, Version};
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::Command;
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::topic::{NotificationFilter, NotificationTopic, ResponseTopic};
@@ -58,14 +59,14 @@ impl Rig {
 
     /// Connects and grants all subscriptions. Leaves the other packets in the client.
     fn connect(&mut self) {
-        self.client.handle_connected(self.now(), false);
+        self.client.handle(self.now(), Input::Connected { session_present: false });
         self.grant();
         assert_eq!(self.client.poll_event(), Some(Event::Ready));
     }
 
     fn grant(&mut self) {
         while let Some((_, token)) = self.subscribe() {
-            self.client.handle_subscribed(self.now(), token, ReasonCode::GRANTED_QOS_1);
+            self.client.handle(self.now(), Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
             if self.client.is_ready() && self.has_sent_subscribes() {
                 break;
             }
@@ -85,12 +86,12 @@ impl Rig {
     }
 
     fn disconnect(&mut self) {
-        self.client.handle_disconnected(self.now());
+        self.client.handle(self.now(), Input::Disconnected);
     }
 
     fn pass(&mut self, millis: u64) {
         self.millis += millis;
-        self.client.handle_timeout(self.now());
+        self.client.handle(self.now(), Input::Timeout);
     }
 
     fn submit(&mut self, request: impl Into<Request>) -> RequestId {
@@ -124,7 +125,7 @@ impl Rig {
         if let Some(incarnation) = self.incarnation {
             incoming.user_property("statestore-incarnation", incarnation);
         }
-        self.client.handle_publish(self.now(), &incoming);
+        self.client.handle(self.now(), Input::Message(&incoming));
     }
 
     /// Delivers a notification that the key has this value, or was deleted.
@@ -145,7 +146,7 @@ impl Rig {
         if let Some(incarnation) = self.incarnation {
             incoming.user_property("statestore-incarnation", incarnation);
         }
-        self.client.handle_publish(self.now(), &incoming);
+        self.client.handle(self.now(), Input::Message(&incoming));
     }
 
     fn events(&mut self) -> Vec<Event> {

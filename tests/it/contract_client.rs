@@ -8,6 +8,7 @@ use statestore_fuzz_bodies::machines::{ClientOp, ClientRig, client_events};
 use statestore_models::machines::{self, Args, script};
 use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request, SubmitError};
 use statestore_proto::limits::ClientLimits;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::Command;
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::{Incoming, ReasonCode, Transmit};
@@ -78,7 +79,7 @@ proptest! {
             rig.drain();
             if let Some(due) = rig.client.poll_timeout() {
                 let due = Now::new(due.max(rig.now.instant), rig.now.unix);
-                rig.client.handle_timeout(due);
+                rig.client.handle(due, Input::Timeout);
                 rig.now = due;
                 prop_assert!(rig.client.poll_timeout().is_none_or(|next| next > due.instant));
             }
@@ -91,8 +92,8 @@ proptest! {
         for op in &ops {
             if rig.client.poll_timeout().is_none_or(|due| due > rig.now.instant) {
                 let before = state(&rig.client);
-                rig.client.handle_timeout(rig.now);
-                rig.client.handle_timeout(rig.now);
+                rig.client.handle(rig.now, Input::Timeout);
+                rig.client.handle(rig.now, Input::Timeout);
                 prop_assert_eq!(before, state(&rig.client));
             }
             rig.apply(*op);
@@ -154,7 +155,7 @@ proptest! {
         let (topic, payload) = (request.response_topic.clone().unwrap(), Bytes::from(payload));
         let mut reply = Incoming::new(&topic, &payload);
         reply.correlation_data = request.correlation_data.as_ref().map(|data| data.as_bytes());
-        client.handle_publish(at(1), &reply);
+        client.handle(at(1), Input::Message(&reply));
         let Some(Event::Completed { id, .. }) = client.poll_event() else {
             panic!("the reply completes the request")
         };
@@ -186,10 +187,10 @@ fn config() -> ClientConfig {
 }
 
 fn connect(client: &mut Client) {
-    client.handle_connected(at(1), false);
+    client.handle(at(1), Input::Connected { session_present: false });
     while let Some(transmit) = client.poll_transmit() {
         if let Transmit::Subscribe { token, .. } = transmit {
-            client.handle_subscribed(at(1), token, ReasonCode::GRANTED_QOS_1);
+            client.handle(at(1), Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
         }
     }
     while client.poll_event().is_some() {}
@@ -237,7 +238,7 @@ fn clause_3_a_watch_at_the_end_of_time_does_not_spin() {
     let mut client = ready();
     let end = Now::new(Instant::from_millis(u64::MAX), UnixTime::from_millis(1_000_000));
     client.watch(end, Bytes::from_static(b"k")).unwrap();
-    client.handle_timeout(end);
+    client.handle(end, Input::Timeout);
     assert!(client.poll_timeout().is_none_or(|next| next > end.instant));
 }
 
@@ -268,7 +269,7 @@ fn clause_5_maximal_limits_do_not_overflow() {
     let mut client = Client::new(config().limits(limits)).unwrap();
     connect(&mut client);
     let stray = Bytes::from_static(b"x");
-    client.handle_publish(at(1), &Incoming::new("elsewhere", &stray));
+    client.handle(at(1), Input::Message(&Incoming::new("elsewhere", &stray)));
     assert!(matches!(client.poll_event(), Some(Event::Unmatched(_))));
 }
 
@@ -285,11 +286,11 @@ fn clause_5_memory_does_not_grow() {
             let now = at(millis);
             let _ = client.submit(now, get());
             let _ = client.watch(now, Bytes::from(format!("key {}", round % 20)));
-            client.handle_publish(now, &Incoming::new("elsewhere", &stray));
-            client.handle_timeout(now);
+            client.handle(now, Input::Message(&Incoming::new("elsewhere", &stray)));
+            client.handle(now, Input::Timeout);
             match round % 50 {
-                10 => client.handle_connected(now, false),
-                40 => client.handle_disconnected(now),
+                10 => client.handle(now, Input::Connected { session_present: false }),
+                40 => client.handle(now, Input::Disconnected),
                 _ => {}
             }
             if round % 25 == 0 {

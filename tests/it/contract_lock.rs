@@ -334,17 +334,17 @@ proptest! {
 
 #[test]
 fn clause_2_idle_is_free() {
-    for answers in 0..3 {
+    for replies in 0..3 {
         let mut rig = Rig::new(false);
         rig.apply((LockOp::Acquire, 255, 0));
-        (0..answers).for_each(|_| rig.apply((LockOp::Outcome, 0, 0)));
+        (0..replies).for_each(|_| rig.apply((LockOp::Outcome, 0, 0)));
         rig.drain();
         let (before, state) = (allocations(), format!("{:?}", rig.lock));
         let printed = allocations() - before;
         let before = allocations();
         for _ in 0..200_000 {
             assert!(rig.lock.poll_action(rig.now).is_none() && rig.lock.poll_event().is_none());
-            assert_eq!(rig.lock.poll_timeout().is_some(), answers > 0);
+            assert_eq!(rig.lock.poll_timeout().is_some(), replies > 0);
         }
         assert_eq!(allocations() - before, 0);
         assert!(printed > 0 && state == format!("{:?}", rig.lock), "a poll has changed something");

@@ -5,6 +5,7 @@ use statestore_fuzz_bodies::machines::{StoreInput, StoreOp, StoreScript};
 use statestore_models::machines::request::{Sent, StoreRequest};
 use statestore_models::machines::script;
 use statestore_proto::limits::StoreLimits;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Condition, Expiry};
 use statestore_proto::store::{Counters, Durability, Record, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
@@ -19,8 +20,8 @@ fn scripts() -> impl Strategy<Value = Vec<u8>> {
 fn apply(store: &mut Store, now: Now, op: &StoreInput) {
     match op {
         StoreInput::Request(request) => _ = request.submit_to(now, store),
-        StoreInput::Timer => store.handle_timeout(now),
-        StoreInput::Gone(client) => store.handle_client_gone(now, client),
+        StoreInput::Timer => store.handle(now, Input::Timeout),
+        StoreInput::Gone(client) => store.handle(now, Input::ClientGone(client)),
         StoreInput::Published(..) | StoreInput::Hold(_) | StoreInput::Persist => {}
     }
 }
@@ -109,7 +110,7 @@ proptest! {
             let due = store.poll_timeout().map_or(now.instant, |due| due.max(now.instant));
             if store.poll_timeout().is_some_and(|first| first <= now.instant) || store.len() > 3 {
                 let now = Now::new(due, now.unix);
-                store.handle_timeout(now);
+                store.handle(now, Input::Timeout);
                 prop_assert!(store.poll_timeout().is_none_or(|next| next > due));
             }
             while store.poll_transmit().is_some() {}
@@ -122,12 +123,12 @@ proptest! {
         let (mut store, mut output, mut last) = (script.store(7), Output::default(), Now::default());
         for (now, op) in &script.ops {
             if store.poll_timeout().is_none_or(|due| due > now.instant) {
-                store.handle_timeout(*now);
+                store.handle(*now, Input::Timeout);
                 prop_assert!(store.poll_transmit().is_none());
             }
             apply(&mut store, *now, op);
             if matches!(op, StoreInput::Timer) {
-                store.handle_timeout(*now);
+                store.handle(*now, Input::Timeout);
             }
             persist(&mut store, &mut output);
             poll(&mut store, &mut output, usize::MAX);
@@ -296,7 +297,7 @@ fn clause_5_memory_is_constant_under_a_flood() {
                 while store.poll_transmit().is_some() {}
             }
             if number % 7 == 0 {
-                store.handle_timeout(at);
+                store.handle(at, Input::Timeout);
             }
         }
     };
@@ -334,7 +335,7 @@ fn clause_5_unlimited_limits_do_not_overflow() {
     set(2, b"k", 5).submit_to(now(1), &mut store);
     assert!(store.can_receive());
     assert_eq!(store.poll_timeout(), Some(Instant::from_millis(6)));
-    store.handle_timeout(now(6));
+    store.handle(now(6), Input::Timeout);
     assert_eq!((store.len(), store.poll_timeout()), (0, None));
 }
 
@@ -343,7 +344,7 @@ fn clause_3_the_greatest_instant_is_not_a_deadline() {
     let mut store = Store::new(StoreConfig::new(7));
     let end = Now::new(Instant::from_millis(u64::MAX), UnixTime::from_millis(1_000_000));
     set(1, b"k", u64::MAX).submit_to(now(5), &mut store);
-    store.handle_timeout(end);
+    store.handle(end, Input::Timeout);
     assert!(store.poll_timeout().is_none_or(|next| next > end.instant));
     assert!(store.get(now(5), b"k").is_some());
 }

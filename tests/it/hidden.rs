@@ -10,7 +10,7 @@ use statestore_mqtt::property::{Pieces, Property};
 use statestore_mqtt::{Qos, Reason, session, wire};
 use statestore_proto::client::{Client, ClientConfig, Request};
 use statestore_proto::hlc::FencingToken;
-use statestore_proto::machine::Input;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{
     Command, Condition, Notification, Operand, PageEncoder, Reply, RequestKind, Response, Scan,
 };
@@ -70,14 +70,13 @@ fn messages_and_rules_hide_values() {
 fn client_and_its_output_hide_values() {
     let mut client = Client::new(ClientConfig::new("c", [0; 8])).expect("a plain name");
     client.submit(now(), Request::set("k", VALUE)).expect("room");
-    client.handle_connected(now(), false);
+    client.handle(now(), Input::Connected { session_present: false });
     assert_hidden(&client);
     while let Some(transmit) = client.poll_transmit() {
         if let Transmit::Subscribe { token, .. } = transmit {
-            client.handle_subscribed(
+            client.handle(
                 now(),
-                token,
-                statestore_proto::transport::ReasonCode::GRANTED_QOS_1,
+                Input::Subscribed(token, statestore_proto::transport::ReasonCode::GRANTED_QOS_1),
             );
         }
         assert_hidden(&transmit);

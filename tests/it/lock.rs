@@ -86,17 +86,17 @@ impl Rig {
         Self { lock: Lock::new(config).expect("a valid configuration") }
     }
 
-    /// A lock acquired with token 5 by a SET that was sent at 0 and answered at 10.
+    /// A lock acquired with token 5 by a SET that was sent at 0 and replied to at 10.
     fn held() -> Self {
         let mut rig = Self::new(config());
         rig.lock.acquire(at(0), None).unwrap();
-        let ticket = rig.takes(0);
+        let ticket = rig.expect_set(0);
         rig.lock.handle_outcome(at(10), ticket, done(5));
         assert_eq!(rig.events(), [LockEvent::Acquired { token: token(5) }]);
         rig
     }
 
-    fn submits(&mut self, now: u64) -> (LockRequestId, Request) {
+    fn expect_request(&mut self, now: u64) -> (LockRequestId, Request) {
         match self.lock.poll_action(at(now)) {
             Some(LockAction::Submit { ticket, request }) => (ticket, request),
             other => panic!("at {now}: {other:?}"),
@@ -104,12 +104,12 @@ impl Rig {
     }
 
     /// Expects the SET of the recipe with the first value.
-    fn takes(&mut self, now: u64) -> LockRequestId {
-        self.takes_as(now, VALUE)
+    fn expect_set(&mut self, now: u64) -> LockRequestId {
+        self.expect_set_of(now, VALUE)
     }
 
-    fn takes_as(&mut self, now: u64, value: &'static str) -> LockRequestId {
-        let (ticket, request) = self.submits(now);
+    fn expect_set_of(&mut self, now: u64, value: &'static str) -> LockRequestId {
+        let (ticket, request) = self.expect_request(now);
         let set = Command::Set {
             key: Bytes::from_static(b"lock"),
             value: Bytes::from_static(value.as_bytes()),
@@ -121,8 +121,8 @@ impl Rig {
     }
 
     /// Expects the VDEL of the recipe with the first value.
-    fn frees(&mut self, now: u64) -> LockRequestId {
-        let (ticket, request) = self.submits(now);
+    fn expect_vdel(&mut self, now: u64) -> LockRequestId {
+        let (ticket, request) = self.expect_request(now);
         let value = Bytes::from_static(VALUE.as_bytes());
         assert_eq!(
             request.command(),
@@ -138,13 +138,13 @@ impl Rig {
         assert!(self.lock.poll_action(at(until - 1)).is_none());
     }
 
-    fn watches(&mut self, now: u64) {
+    fn expect_watch(&mut self, now: u64) {
         assert!(
             matches!(self.lock.poll_action(at(now)), Some(LockAction::Watch(key)) if key == "lock")
         );
     }
 
-    fn answer(&mut self, now: u64, ticket: LockRequestId, outcome: Result<Outcome, SubmitError>) {
+    fn reply(&mut self, now: u64, ticket: LockRequestId, outcome: Result<Outcome, SubmitError>) {
         self.lock.handle_outcome(at(now), ticket, outcome);
     }
 
@@ -155,9 +155,9 @@ impl Rig {
 
 #[test]
 fn durations_are_rounded_up_to_whole_milliseconds() {
-    for (asked, given) in [(1_000_000, 1_000), (1_000_001, 1_001), (1_500, 2), (1, 1)] {
-        let config = LockConfig::new("lock", "me", *b"12345678", Duration::from_micros(asked));
-        assert_eq!((config.lease(), &config.key()[..]), (millis(given), b"lock".as_slice()));
+    for (micros, expected) in [(1_000_000, 1_000), (1_000_001, 1_001), (1_500, 2), (1, 1)] {
+        let config = LockConfig::new("lock", "me", *b"12345678", Duration::from_micros(micros));
+        assert_eq!((config.lease(), &config.key()[..]), (millis(expected), b"lock".as_slice()));
         assert!(Lock::new(config).is_ok(), "every default is valid");
     }
 }
@@ -229,7 +229,7 @@ fn holder_name_and_nonce_are_parsed_from_its_value() {
 fn debug_output_contains_no_values() {
     let mut rig = Rig::held();
     rig.lock.handle_watch(at(20), &changed(Some("secret"), Some(9)));
-    let (ticket, request) = rig.submits(400);
+    let (ticket, request) = rig.expect_request(400);
     for text in [format!("{:?}", rig.lock), format!("{request:?} {ticket:?}")] {
         assert!(!text.contains("secret") && !text.contains("me/"), "{text}");
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use statestore_models::machines::redelivery;
 use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request, WatchEvent};
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Refusal, Reply, Response, ServiceError};
 use statestore_proto::time::Now;
 use statestore_proto::transport::{ReasonCode, Transmit};
@@ -382,21 +383,21 @@ fn request_sent_twice_in_one_session_completes_as_unknown() {
     let command = Command::Del { key: Bytes::from_static(b"k") };
     let id = client.submit(now, Request::new(command)).expect("there is room");
     let connect = |client: &mut Client| {
-        client.handle_connected(now, true);
+        client.handle(now, Input::Connected { session_present: true });
         let Some(Transmit::Subscribe { token, .. }) = client.poll_transmit() else {
             panic!("replies are subscribed first")
         };
-        client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1);
+        client.handle(now, Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
         assert_eq!(client.poll_event(), Some(Event::Ready));
     };
     connect(&mut client);
     let Some(Transmit::Publish(request)) = client.poll_transmit() else {
         panic!("then requests are sent")
     };
-    client.handle_disconnected(now);
+    client.handle(now, Input::Disconnected);
     connect(&mut client);
     let token = request.token.expect("requests need their PUBACK");
-    client.handle_published(now, token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
+    client.handle(now, Input::Published(token, ReasonCode::NO_MATCHING_SUBSCRIBERS));
     assert_eq!(
         client.poll_event(),
         Some(Event::Completed { id, outcome: Outcome::ConnectionLost })

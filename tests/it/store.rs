@@ -23,6 +23,7 @@ mod writes;
 
 use statestore_models::machines::request::{Sent, StoreRequest};
 use statestore_proto::limits::StoreLimits;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Condition, Expiry};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
@@ -104,7 +105,7 @@ impl Rig {
     }
 
     fn timer(&mut self) -> Vec<(String, String, String)> {
-        self.store.handle_timeout(self.now());
+        self.store.handle(self.now(), Input::Timeout);
         notifications(&Sent::drain(&mut self.store))
     }
 }

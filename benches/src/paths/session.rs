@@ -52,7 +52,7 @@ impl Connected {
             properties: &PROPERTIES[..],
             token: 42,
         };
-        self.session.publish(NOW, publish).expect("the queue has capacity");
+        self.session.publish(publish).expect("the queue has capacity");
         self.write();
         let Ok(Packet::Publish(statestore_mqtt::packet::Publish { id: Some(id), .. })) =
             Packet::decode(&self.output)

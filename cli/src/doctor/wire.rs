@@ -177,8 +177,7 @@ impl Wire {
     pub(crate) async fn subscribe(&mut self, filter: &str, until: Instant) -> Option<Reason> {
         let token = self.next_token();
         let subscription = Subscription::new(filter, Qos::AtLeastOnce);
-        let now = self.origin.elapsed();
-        let sent = self.session.subscribe(now, &[subscription], (), token);
+        let sent = self.session.subscribe(&[subscription], (), token);
         self.record_send_error(token, sent);
         self.ack(token, until).await
     }
@@ -200,7 +199,7 @@ impl Wire {
             properties,
             token,
         };
-        let sent = self.session.publish(self.origin.elapsed(), publish);
+        let sent = self.session.publish(publish);
         self.record_send_error(token, sent);
         self.flush(until).await;
         token
@@ -208,7 +207,7 @@ impl Wire {
 
     /// Sends DISCONNECT, so that the broker does not log a lost connection.
     pub(crate) async fn close(mut self, until: Instant) {
-        self.session.disconnect(self.origin.elapsed(), Reason::SUCCESS, ());
+        self.session.disconnect(Reason::SUCCESS, ());
         self.flush(until).await;
         let _ = timeout_at(until, self.stream.shutdown()).await;
     }

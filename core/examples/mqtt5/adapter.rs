@@ -217,27 +217,23 @@ impl Adapter {
     ///
     /// A packet that the broker does not accept, for example because of its size, is reported as
     /// rejected if it has a token. A response of a store has none, so its requester times out.
-    pub fn send(&mut self, now: Instant, transmit: &Transmit) {
-        let at = since_origin(now);
+    pub fn send(&mut self, transmit: &Transmit) {
         match transmit {
             Transmit::Subscribe { filter, token } => {
                 let list = [Subscription::new(filter, Qos::AtLeastOnce)];
-                if let Err(error) = self.session.subscribe(at, &list, (), token.into_raw()) {
+                if let Err(error) = self.session.subscribe(&list, (), token.into_raw()) {
                     self.events.push_back(MachineEvent::Subscribed(*token, rejected(&error)));
                 }
             }
             Transmit::Publish(publish) => {
-                let sent = self.session.publish(
-                    at,
-                    session::Publish {
-                        topic: &publish.topic,
-                        payload: publish.payload.clone(),
-                        qos: Qos::AtLeastOnce,
-                        retain: false,
-                        properties: PublishProperties(publish),
-                        token: publish.token.map_or(NO_TOKEN, PublishToken::into_raw),
-                    },
-                );
+                let sent = self.session.publish(session::Publish {
+                    topic: &publish.topic,
+                    payload: publish.payload.clone(),
+                    qos: Qos::AtLeastOnce,
+                    retain: false,
+                    properties: PublishProperties(publish),
+                    token: publish.token.map_or(NO_TOKEN, PublishToken::into_raw),
+                });
                 match (sent, publish.token) {
                     (Ok(()), _) => {}
                     (Err(error), Some(token)) => {
@@ -295,20 +291,20 @@ impl Adapter {
     /// # Errors
     /// [`Error`], always: the connection is over.
     pub fn handle_end(&mut self, now: Instant) -> Result<(), Error> {
-        self.session.handle_disconnected(since_origin(now));
+        self.session.handle_disconnected();
         self.take_events(now)
     }
 
     /// Ends the session. A DISCONNECT follows the rest of the output.
-    pub fn disconnect(&mut self, now: Instant) {
-        self.session.disconnect(since_origin(now), Reason::SUCCESS, ());
+    pub fn disconnect(&mut self) {
+        self.session.disconnect(Reason::SUCCESS, ());
     }
 
     fn take_events(&mut self, now: Instant) -> Result<(), Error> {
         while let Some(event) = self.session.poll_event() {
             let event = match event {
                 Event::Connected(server) if server.maximum_qos == Qos::AtMostOnce => {
-                    self.disconnect(now);
+                    self.disconnect();
                     return Err(Error::QosUnsupported);
                 }
                 Event::Connected(server) => {

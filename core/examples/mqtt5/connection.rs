@@ -68,7 +68,7 @@ impl Connection {
 
     /// Queues a packet. The next call of another method writes it.
     pub fn send(&mut self, transmit: &Transmit) {
-        self.adapter.send(self.clock.now().instant, transmit);
+        self.adapter.send(transmit);
     }
 
     /// Writes the queued packets together. The connection is lost if the broker reads nothing for
@@ -157,7 +157,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Io`].
     pub fn close(mut self) -> Result<(), Error> {
-        self.adapter.disconnect(self.clock.now().instant);
+        self.adapter.disconnect();
         self.flush()
     }
 }

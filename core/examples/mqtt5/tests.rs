@@ -12,6 +12,7 @@ use statestore_mqtt::property::{Encode, Property};
 use statestore_mqtt::session::{self, Options};
 use statestore_mqtt::{Qos, Reason};
 use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request};
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::time::{Instant, Now};
 use statestore_proto::transport::{Delivery, ReasonCode, Transmit};
 
@@ -106,9 +107,9 @@ fn reason_of(error: &Error) -> Option<Reason> {
 fn client_with(rig: &mut Rig, requests: usize, bytes: usize) -> Client {
     let mut client = Client::new(ClientConfig::new("c", [7; 8])).unwrap();
     let now = Now::default();
-    client.handle_connected(now, false);
+    client.handle(now, Input::Connected { session_present: false });
     let subscribe = client.poll_transmit().unwrap();
-    rig.adapter.send(rig.now, &subscribe);
+    rig.adapter.send(&subscribe);
     let written = rig.written();
     let Ok(Packet::Subscribe(Subscribe { id, subscriptions, .. })) = Packet::decode(&written)
     else {
@@ -122,7 +123,7 @@ fn client_with(rig: &mut Rig, requests: usize, bytes: usize) -> Client {
     let Some(MachineEvent::Subscribed(token, reason)) = rig.adapter.poll(true) else {
         panic!("a SUBACK")
     };
-    client.handle_subscribed(now, token, reason);
+    client.handle(now, Input::Subscribed(token, reason));
     for _ in 0..requests {
         client.submit(now, Request::set("k", vec![0; bytes])).unwrap();
     }
@@ -133,7 +134,7 @@ fn client_with(rig: &mut Rig, requests: usize, bytes: usize) -> Client {
 fn request_has_all_required_properties() {
     let mut rig = Rig::connected(client(), &[]);
     let mut client = client_with(&mut rig, 1, 1);
-    rig.adapter.send(rig.now, &client.poll_transmit().unwrap());
+    rig.adapter.send(&client.poll_transmit().unwrap());
     let written = rig.written();
     let Ok(Packet::Publish(publish)) = Packet::decode(&written) else { panic!("{written:?}") };
     assert_eq!((publish.qos, publish.dup, publish.retain), (Qos::AtLeastOnce, false, false));
@@ -156,12 +157,12 @@ fn packet_above_the_maximum_packet_size_is_reported_and_not_sent() {
     let properties = [Property::MaximumPacketSize(400)];
     let mut rig = Rig::connected(client(), &properties);
     let mut client = client_with(&mut rig, 1, 400);
-    rig.adapter.send(rig.now, &client.poll_transmit().unwrap());
+    rig.adapter.send(&client.poll_transmit().unwrap());
     assert_eq!(rig.written(), []);
     let Some(MachineEvent::Published(token, reason)) = rig.adapter.poll(true) else {
         panic!("a refusal")
     };
-    client.handle_published(Now::default(), token, reason);
+    client.handle(Now::default(), Input::Published(token, reason));
     let found = std::iter::from_fn(|| client.poll_event()).last();
     let Some(Event::Completed { outcome, .. }) = found else { panic!("{found:?}") };
     assert_eq!(outcome, Outcome::Undelivered(ReasonCode::PACKET_TOO_LARGE));
@@ -171,9 +172,9 @@ fn packet_above_the_maximum_packet_size_is_reported_and_not_sent() {
 fn receive_maximum_of_the_broker_limits_messages_in_flight() {
     let mut rig = Rig::connected(client(), &[Property::ReceiveMaximum(2)]);
     let mut client = client_with(&mut rig, 3, 1);
-    rig.adapter.send(rig.now, &client.poll_transmit().unwrap());
+    rig.adapter.send(&client.poll_transmit().unwrap());
     assert!(rig.adapter.has_capacity());
-    rig.adapter.send(rig.now, &client.poll_transmit().unwrap());
+    rig.adapter.send(&client.poll_transmit().unwrap());
     assert!(!rig.adapter.has_capacity());
     let written = rig.written();
     let Ok(Packet::Publish(Publish { id: Some(id), .. })) =
@@ -198,7 +199,7 @@ fn receive_maximum_of_the_broker_limits_messages_in_flight() {
 fn written_output_frees_capacity() {
     let mut rig = Rig::connected(client(), &[]);
     let mut client = client_with(&mut rig, 1, 70_000);
-    rig.adapter.send(rig.now, &client.poll_transmit().unwrap());
+    rig.adapter.send(&client.poll_transmit().unwrap());
     assert!(!rig.adapter.has_capacity() && rig.adapter.poll(true).is_none());
     assert!(rig.written().len() > 70_000);
     assert!(matches!(rig.adapter.poll(false), Some(MachineEvent::Writable)));
@@ -222,10 +223,10 @@ fn messages_are_queued_until_requested_and_acknowledged_manually() {
     for earlier in
         [Delivery(delivery.0 - (1 << 16)), Delivery(delivery.0 + (1 << 16)), Delivery(11)]
     {
-        rig.adapter.send(rig.now, &Transmit::Acknowledge(earlier));
+        rig.adapter.send(&Transmit::Acknowledge(earlier));
         assert_eq!(rig.written(), [], "{earlier:?} is of another connection");
     }
-    rig.adapter.send(rig.now, &Transmit::Acknowledge(delivery));
+    rig.adapter.send(&Transmit::Acknowledge(delivery));
     assert_eq!(rig.written(), [0x40, 0x02, 0x00, 11]);
     let Some(MachineEvent::Message(second)) = rig.adapter.poll(true) else { panic!("a message") };
     assert_eq!(second.show(|incoming| incoming.delivery), None);

@@ -13,9 +13,14 @@ pub(super) struct EventQueue {
 }
 
 impl EventQueue {
-    pub(super) const fn new(limits: &ClientLimits) -> Self {
-        let max = limits.events_max.saturating_add(limits.pending_max);
+    /// A queue for at least one event.
+    pub(super) fn new(limits: &ClientLimits) -> Self {
+        let max = limits.events_max.saturating_add(limits.pending_max).max(1);
         Self { events: VecDeque::new(), max }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.events.len() >= self.max
     }
 
     pub(super) fn push(&mut self, event: Event) {
@@ -24,9 +29,9 @@ impl EventQueue {
 
     /// Appends the event unless the queue is full; returns whether it was appended.
     pub(super) fn try_push(&mut self, event: Event) -> bool {
-        let has_capacity = self.events.len() < self.max;
+        let has_capacity = !self.is_full();
         if has_capacity {
-            self.events.push_back(event);
+            self.push(event);
         }
         has_capacity
     }

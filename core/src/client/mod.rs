@@ -2,19 +2,15 @@
 //!
 //! A [`Client`] implements what every client of the protocol needs and an MQTT library lacks:
 //! correlation of replies, time limits, the hybrid logical clock, fencing tokens, and watches that
-//! survive reconnects. The application passes on what the transport reports
-//! ([`handle_connected`](Client::handle_connected),
-//! [`handle_subscribed`](Client::handle_subscribed), [`handle_publish`](Client::handle_publish),
-//! [`handle_published`](Client::handle_published),
-//! [`handle_disconnected`](Client::handle_disconnected)), sends the packets that
-//! [`poll_transmit`](Client::poll_transmit) returns, handles the events that
-//! [`poll_event`](Client::poll_event) returns, and calls
-//! [`handle_timeout`](Client::handle_timeout) at the time that
-//! [`poll_timeout`](Client::poll_timeout) returns.
+//! survive reconnects. The application passes each [`Input`] of the transport to
+//! [`handle`](Machine::handle), sends the packets that [`poll_transmit`](Client::poll_transmit)
+//! returns, handles the events that [`poll_event`](Client::poll_event) returns, and passes
+//! [`Input::Timeout`] at the time that [`poll_timeout`](Client::poll_timeout) returns.
 //!
 //! ```
 //! use bytes::Bytes;
 //! use statestore_proto::client::{Client, ClientConfig, Event, Request};
+//! use statestore_proto::machine::{Input, Machine as _};
 //! use statestore_proto::time::Now;
 //! use statestore_proto::transport::{Incoming, ReasonCode, Transmit};
 //!
@@ -22,11 +18,11 @@
 //! let now = Now::default();
 //! let id = client.submit(now, Request::get("k"))?;
 //!
-//! client.handle_connected(now, false);
+//! client.handle(now, Input::Connected { session_present: false });
 //! let Some(Transmit::Subscribe { token, .. }) = client.poll_transmit() else {
 //!     panic!("the response topic is subscribed first")
 //! };
-//! client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1);
+//! client.handle(now, Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
 //! assert_eq!(client.poll_event(), Some(Event::Ready));
 //!
 //! let Some(Transmit::Publish(request)) = client.poll_transmit() else {
@@ -35,7 +31,7 @@
 //! let (topic, payload) = (request.response_topic.unwrap(), Bytes::from_static(b"$5\r\nvalue\r\n"));
 //! let mut reply = Incoming::new(&topic, &payload);
 //! reply.correlation_data = request.correlation_data.as_ref().map(|data| data.as_bytes());
-//! client.handle_publish(now, &reply);
+//! client.handle(now, Input::Message(&reply));
 //! let Some(Event::Completed { id: completed, outcome }) = client.poll_event() else {
 //!     panic!("then they complete")
 //! };
@@ -59,10 +55,9 @@
 //! without an incarnation can be replaced unnoticed; see
 //! [`renew_watches`](ClientConfig::renew_watches).
 //!
-//! Report the SUBACK of each SUBSCRIBE with [`handle_subscribed`](Client::handle_subscribed). The
+//! Report the SUBACK of each SUBSCRIBE with [`Input::Subscribed`]. The
 //! transport may acknowledge received messages at once.
 
-mod active_watch;
 mod config;
 mod counters;
 mod error;
@@ -179,26 +174,28 @@ impl Client {
         let request = request.into();
         self.now = now;
         self.check_request(&request)?;
-        let kind = request.kind();
         if !self.can_submit() {
             return Err(SubmitError::Full);
         }
-        self.clock.restart_if_ahead(now.unix);
         self.accepted += 1;
-        let deadline = now.instant + request.timeout.unwrap_or(self.config.timeout);
-        let id = self.requests.insert(Pending {
-            owner: Owner::Application,
-            kind,
+        Ok(RequestId(self.enqueue(Owner::Application, request)))
+    }
+
+    /// Gives a request its timestamp and its time limit.
+    fn enqueue(&mut self, owner: Owner, request: Request) -> u64 {
+        self.clock.restart_if_ahead(self.now.unix);
+        self.requests.insert(Pending {
+            owner,
+            kind: request.kind(),
             payload: Hidden(request.payload()),
             // It fails only if the clock is a minute ahead and its counter is exhausted.
-            timestamp: self.clock.tick(now.unix).ok(),
+            timestamp: self.clock.tick(self.now.unix).ok(),
             fencing_token: request.fencing_token,
             persist: request.persist,
-            deadline,
+            deadline: self.now.instant + request.timeout.unwrap_or(self.config.timeout),
             sent: false,
             sent_before: false,
-        });
-        Ok(RequestId(id))
+        })
     }
 
     /// Cancels a request, which completes as [`Outcome::Cancelled`]. Returns `false` if it was
@@ -213,8 +210,7 @@ impl Client {
         true
     }
 
-    /// Handles a new connection. `session_present` is the flag of the CONNACK.
-    pub fn handle_connected(&mut self, now: Now, session_present: bool) {
+    fn handle_connected(&mut self, now: Now, session_present: bool) {
         self.now = now;
         self.lose_connection(!session_present);
         self.connected = true;
@@ -223,8 +219,7 @@ impl Client {
         self.resume_watches(session_present);
     }
 
-    /// Handles a SUBACK. Ignores one for an earlier connection.
-    pub fn handle_subscribed(&mut self, now: Now, token: SubscribeToken, reason: ReasonCode) {
+    fn handle_subscribed(&mut self, now: Now, token: SubscribeToken, reason: ReasonCode) {
         self.now = now;
         let requested = Subscription::Requested(token);
         let is_responses = self.responses == requested;
@@ -247,19 +242,12 @@ impl Client {
         }
     }
 
-    /// Handles the loss of the connection.
-    pub fn handle_disconnected(&mut self, now: Now) {
+    fn handle_disconnected(&mut self, now: Now) {
         self.now = now;
         self.lose_connection(!self.config.keeps_session);
     }
 
-    /// Handles the PUBACK of a PUBLISH, or the reason code of the transport if it could not send
-    /// the packet.
-    ///
-    /// A request that the broker rejected, or that reached no store, completes as
-    /// [`Outcome::Undelivered`]. If it was also sent on an earlier connection it completes as
-    /// [`Outcome::ConnectionLost`], since the store may have received it there.
-    pub fn handle_published(&mut self, now: Now, token: PublishToken, reason: ReasonCode) {
+    fn handle_published(&mut self, now: Now, token: PublishToken, reason: ReasonCode) {
         self.now = now;
         if !reason.is_error() && reason != ReasonCode::NO_MATCHING_SUBSCRIBERS {
             return;
@@ -273,8 +261,7 @@ impl Client {
         self.complete(token.0, outcome);
     }
 
-    /// Completes requests whose time limit has passed. Early or repeated calls change nothing.
-    pub fn handle_timeout(&mut self, now: Now) {
+    fn handle_timeout(&mut self, now: Now) {
         self.now = now;
         while let Some(timer) = self.requests.deadlines.pop_due(now.instant) {
             match timer {
@@ -283,7 +270,7 @@ impl Client {
                     self.complete(id, Outcome::TimedOut { sent });
                 }
                 Timer::Register(id) => {
-                    self.with_watch(id, |watch| watch.handle_register_timer());
+                    self.step_watch(id, watch::Input::RegisterDue);
                 }
             }
         }
@@ -316,7 +303,7 @@ impl Client {
         Some(event)
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout); `None` while no deadline is set.
+    /// The time of the next [`Input::Timeout`]; `None` while no deadline is set.
     #[must_use]
     pub const fn poll_timeout(&self) -> Option<Instant> {
         self.requests.deadlines.next()
@@ -434,7 +421,7 @@ impl Client {
                 self.complete(id, Outcome::ConnectionLost);
             }
         }
-        self.interrupt_watches();
+        self.step_watches(|| watch::Input::Disconnected);
     }
 
     /// Completes a request of the application or of a watch.
@@ -446,7 +433,7 @@ impl Client {
                 self.events.push(Event::Completed { id: RequestId(id), outcome });
             }
             Owner::Watch(watch) => {
-                self.with_watch(watch, |watch| watch.handle_outcome(pending.kind, outcome));
+                self.step_watch(watch, watch::Input::Outcome(pending.kind, outcome));
             }
         }
     }

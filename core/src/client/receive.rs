@@ -1,6 +1,6 @@
 //! Received messages: replies, notifications, and messages that are neither.
 
-use super::watch::State;
+use super::watch::{Input, State};
 use super::{Client, Event, Outcome, Owner, RequestId, Unmatched, parse_correlation};
 use crate::hlc::{HlcRef, Version};
 use crate::message::property::REASON_BYTES_MAX;
@@ -10,9 +10,7 @@ use crate::topic::ParsedNotificationTopic;
 use crate::transport::Incoming;
 
 impl Client {
-    /// Handles a received PUBLISH. A malformed message affects at most the request that it replies
-    /// to.
-    pub fn handle_publish(&mut self, now: Now, incoming: &Incoming<'_>) {
+    pub(super) fn handle_publish(&mut self, now: Now, incoming: &Incoming<'_>) {
         self.now = now;
         let notification = ParsedNotificationTopic::parse(incoming.topic)
             .filter(|topic| topic.is_for(&self.config.client_id));
@@ -85,7 +83,8 @@ impl Client {
             }
             Notification::Deleted => (State::Absent(Some(version)), None),
         };
-        self.notify_watch(id, state, value)
+        let is_new = self.step_watch(id, Input::Notification(state, value));
+        is_new.then_some(()).ok_or(Unmatched::Notification)
     }
 
     /// Records the store that a message comes from, before the message is used: after a replacement

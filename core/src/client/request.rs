@@ -5,7 +5,6 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 use core::time::Duration;
 
 use bytes::Bytes;
@@ -84,15 +83,7 @@ impl Request {
 
     /// Stores a value. [`Outcome::into_version`](super::Outcome::into_version) reads the response.
     pub fn set(key: impl IntoBytes, value: impl IntoBytes) -> SetRequest {
-        SetRequest {
-            key: key.into_bytes(),
-            value: value.into_bytes(),
-            condition: Condition::Always,
-            expires_after: None,
-            persist: false,
-            fencing_token: None,
-            timeout: None,
-        }
+        SetRequest(Self::new(Command::set(key.into_bytes(), value.into_bytes())))
     }
 
     /// Removes a key. [`Outcome::into_removal`](super::Outcome::into_removal) reads the response.
@@ -213,161 +204,6 @@ impl From<Scan<Bytes>> for Request {
     }
 }
 
-/// A GET with its options.
-#[derive(Clone, Debug)]
-#[must_use = "a request is sent after `Client::submit`"]
-pub struct GetRequest(Request);
-
-impl GetRequest {
-    /// Sets the time limit, counted from submission and rounded up to whole milliseconds.
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.0.timeout = Some(timeout);
-        self
-    }
-}
-
-impl From<GetRequest> for Request {
-    fn from(get: GetRequest) -> Self {
-        get.0
-    }
-}
-
-/// A SET with its options.
-#[derive(Clone)]
-#[must_use = "a request is sent after `Client::submit`"]
-pub struct SetRequest {
-    key: Bytes,
-    value: Bytes,
-    condition: Condition<Bytes>,
-    expires_after: Option<Duration>,
-    persist: bool,
-    fencing_token: Option<FencingToken>,
-    timeout: Option<Duration>,
-}
-
-impl SetRequest {
-    /// Sets the condition under which the SET is applied.
-    pub fn condition(mut self, condition: Condition<Bytes>) -> Self {
-        self.condition = condition;
-        self
-    }
-
-    /// Sets the expiry of the value, rounded up to whole milliseconds. The store counts it from the
-    /// moment it applies the write. Zero is [rejected](super::SubmitError::ZeroExpiry).
-    pub const fn expires_after(mut self, duration: Duration) -> Self {
-        self.expires_after = Some(duration);
-        self
-    }
-
-    /// Asks the store to persist the key. No response confirms it.
-    pub const fn persist(mut self, persist: bool) -> Self {
-        self.persist = persist;
-        self
-    }
-
-    /// Sets the fencing token.
-    pub fn fencing_token(mut self, token: FencingToken) -> Self {
-        self.fencing_token = Some(token);
-        self
-    }
-
-    /// Sets the time limit, counted from submission and rounded up to whole milliseconds.
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
-    }
-}
-
-impl From<SetRequest> for Request {
-    fn from(set: SetRequest) -> Self {
-        let SetRequest { key, value, condition, expires_after, persist, fencing_token, timeout } =
-            set;
-        let expiry = expires_after.and_then(Expiry::after);
-        let command = Command::Set { key, value, condition, expiry };
-        Self {
-            request: message::Request::Command(command),
-            fencing_token,
-            persist,
-            timeout,
-            zero_expiry: expires_after.is_some() && expiry.is_none(),
-        }
-    }
-}
-
-/// Without the value.
-impl fmt::Debug for SetRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SetRequest").field(&Request::from(self.clone())).finish()
-    }
-}
-
-/// A DEL with its options.
-#[derive(Clone, Debug)]
-#[must_use = "a request is sent after `Client::submit`"]
-pub struct DelRequest(Request);
-
-impl DelRequest {
-    /// Sets the fencing token.
-    pub fn fencing_token(self, token: FencingToken) -> Self {
-        Self(self.0.with_fencing_token(token))
-    }
-
-    /// Sets the time limit, counted from submission and rounded up to whole milliseconds.
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.0.timeout = Some(timeout);
-        self
-    }
-}
-
-impl From<DelRequest> for Request {
-    fn from(del: DelRequest) -> Self {
-        del.0
-    }
-}
-
-/// A VDEL with its options.
-#[derive(Clone, Debug)]
-#[must_use = "a request is sent after `Client::submit`"]
-pub struct VDelRequest(Request);
-
-impl VDelRequest {
-    /// Sets the fencing token.
-    pub fn fencing_token(self, token: FencingToken) -> Self {
-        Self(self.0.with_fencing_token(token))
-    }
-
-    /// Sets the time limit, counted from submission and rounded up to whole milliseconds.
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.0.timeout = Some(timeout);
-        self
-    }
-}
-
-impl From<VDelRequest> for Request {
-    fn from(vdel: VDelRequest) -> Self {
-        vdel.0
-    }
-}
-
-/// A request for a page of keys, with its options.
-#[derive(Clone, Debug)]
-#[must_use = "a request is sent after `Client::submit`"]
-pub struct ScanRequest(Request);
-
-impl ScanRequest {
-    /// Sets the time limit, counted from submission and rounded up to whole milliseconds.
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.0.timeout = Some(timeout);
-        self
-    }
-}
-
-impl From<ScanRequest> for Request {
-    fn from(scan: ScanRequest) -> Self {
-        scan.0
-    }
-}
-
 /// A request that a fencing token protects: SET, DEL or VDEL.
 pub trait WriteRequest: Into<Request> + private::Sealed {
     /// Sets the fencing token.
@@ -375,21 +211,84 @@ pub trait WriteRequest: Into<Request> + private::Sealed {
     fn with_fencing_token(self, token: FencingToken) -> Self;
 }
 
-impl WriteRequest for SetRequest {
-    fn with_fencing_token(self, token: FencingToken) -> Self {
-        self.fencing_token(token)
-    }
+macro_rules! builders {
+    ($($(#[$doc:meta])* $name:ident)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        #[must_use = "a request is sent after `Client::submit`"]
+        pub struct $name(Request);
+
+        impl $name {
+            /// Sets the time limit, counted from submission and rounded up to whole milliseconds.
+            pub const fn timeout(mut self, timeout: Duration) -> Self {
+                self.0.timeout = Some(timeout);
+                self
+            }
+        }
+
+        impl From<$name> for Request {
+            fn from(builder: $name) -> Self {
+                builder.0
+            }
+        }
+    )*};
 }
 
-impl WriteRequest for DelRequest {
-    fn with_fencing_token(self, token: FencingToken) -> Self {
-        self.fencing_token(token)
-    }
+builders! {
+    /// A GET with its options.
+    GetRequest
+    /// A SET with its options.
+    SetRequest
+    /// A DEL with its options.
+    DelRequest
+    /// A VDEL with its options.
+    VDelRequest
+    /// A request for a page of keys, with its options.
+    ScanRequest
 }
 
-impl WriteRequest for VDelRequest {
-    fn with_fencing_token(self, token: FencingToken) -> Self {
-        self.fencing_token(token)
+macro_rules! write_requests {
+    ($($name:ident)*) => {$(
+        impl $name {
+            /// Sets the fencing token.
+            pub fn fencing_token(self, token: FencingToken) -> Self {
+                Self(self.0.with_fencing_token(token))
+            }
+        }
+
+        impl WriteRequest for $name {
+            fn with_fencing_token(self, token: FencingToken) -> Self {
+                self.fencing_token(token)
+            }
+        }
+    )*};
+}
+
+write_requests! { SetRequest DelRequest VDelRequest }
+
+impl SetRequest {
+    /// Sets the condition under which the SET is applied.
+    pub fn condition(mut self, new: Condition<Bytes>) -> Self {
+        if let message::Request::Command(Command::Set { condition, .. }) = &mut self.0.request {
+            *condition = new;
+        }
+        self
+    }
+
+    /// Sets the expiry of the value, rounded up to whole milliseconds. The store counts it from the
+    /// moment it applies the write. Zero is [rejected](super::SubmitError::ZeroExpiry).
+    pub fn expires_after(mut self, duration: Duration) -> Self {
+        if let message::Request::Command(Command::Set { expiry, .. }) = &mut self.0.request {
+            *expiry = Expiry::after(duration);
+            self.0.zero_expiry = expiry.is_none();
+        }
+        self
+    }
+
+    /// Asks the store to persist the key. No response confirms it.
+    pub const fn persist(mut self, persist: bool) -> Self {
+        self.0.persist = persist;
+        self
     }
 }
 

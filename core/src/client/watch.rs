@@ -1,15 +1,13 @@
-//! The state of one watch and its transitions. The effects are in `active_watch`.
+//! The state of one watch and its transitions. `watches` executes the effects.
 //!
 //! After each (re-)registration the key is read. Notifications that arrive before the reply are
 //! held back and settled against the value read, so a stale value is never reported as the current
 //! one.
 
-use core::time::Duration;
-
 use bytes::Bytes;
 
 use super::event::WatchEnd;
-use super::{Outcome, WatchPhase};
+use super::{Outcome, WatchEvent, WatchPhase};
 use crate::debug::Hidden;
 use crate::hlc::Version;
 use crate::message::{Reply, RequestKind, Response};
@@ -28,10 +26,8 @@ pub(super) struct Watch {
     held_back: Option<(State, Option<Hidden>)>,
     /// True if a notification arrived after the read was sent.
     notified_since_read: bool,
-    /// True if a gap was reported and not closed. A watch begins with one that is not reported.
-    pub(super) gap: bool,
-    /// True if an event did not fit into the queue.
-    pub(super) lagging: bool,
+    /// True while a gap is open. A new watch starts with an open gap, which is not reported.
+    gap: bool,
     pub(super) request: Option<Outstanding>,
     /// When to register again: after a failure, or to renew.
     pub(super) register_at: Option<Instant>,
@@ -93,56 +89,69 @@ impl State {
 /// A change to report: the value, if there is one, and its version.
 pub(super) type Change = (Option<Bytes>, Option<Version>);
 
-/// The effect of an outcome on a watch.
-pub(super) enum Step {
-    /// Enter the phase and send its request.
-    Enter(Phase),
-    /// Wait, then register.
-    RetryAfter(Pause),
-    /// Report the change, if any, and that the watch is live.
-    GoLive(Option<Change>),
-    /// Stay live and read the key, to compare it with the known state.
-    Compare,
-    /// Stay live until the next renewal.
-    StayLive,
-    /// Stay live and renew again after this pause.
-    RenewAfter(Pause),
-    /// Report a gap and read the key again.
-    Resync,
-    End(WatchEnd),
+/// An input of a watch.
+pub(super) enum Input {
+    /// A connection to register on.
+    Connected { session_present: bool },
+    /// The registration is lost with the connection.
+    Disconnected,
+    /// The store has replaced another one; `recently` is whether that one had just done so too.
+    StoreReplaced { recently: bool },
+    /// The outcome of the watch's own request.
+    Outcome(RequestKind, Outcome),
+    /// A notification of the state, with the value.
+    Notification(State, Option<Bytes>),
+    /// The time to register.
+    RegisterDue,
+    /// The application ends the watch. `may_be_registered` is whether KEYNOTIFY can have been sent
+    /// on this connection; otherwise the store has already forgotten this client.
+    Stop { may_be_registered: bool },
+    /// The application has lost what was reported.
+    Refresh,
+    /// Events did not fit into the queue, which has space again.
+    CatchUp,
 }
 
-/// A pause after a failure.
-#[derive(Clone, Copy)]
-pub(super) enum Pause {
-    /// No store is subscribed: it may be about to start.
-    Short,
-    /// The reply makes no sense, or none came.
-    Long,
+/// The effects of an input. The end of a watch, which its phase contains, is reported last.
+pub(super) struct Effects {
+    /// Report a gap.
+    pub(super) gap: bool,
+    /// Report this change.
+    pub(super) change: Option<Change>,
+    /// Report that the watch is live.
+    pub(super) live: bool,
+    pub(super) next: Next,
 }
 
-impl Pause {
-    pub(super) fn duration(self, timeout: Duration) -> Duration {
-        match self {
-            Self::Short => timeout / 10,
-            Self::Long => timeout,
-        }
+impl Effects {
+    const fn new(next: Next) -> Self {
+        Self { gap: false, change: None, live: false, next }
     }
 }
 
-/// The effect of a notification on a watch.
-pub(super) enum Notified {
-    /// Report the change.
-    Report(Change),
-    /// Wait for the reply to the read.
-    HeldBack,
-    /// As `HeldBack`, after a gap: notifications may be missing before this one.
-    HeldBackAfterGap,
+/// What a watch waits for from now on.
+#[derive(Clone, Copy)]
+pub(super) enum Next {
+    /// For the same as before.
+    Same,
+    /// For no reply and no time.
+    Nothing,
+    /// For the reply to this request about its key.
+    Reply(RequestKind),
+    /// For the time to register.
+    Time(Pause),
 }
 
-/// The notification is not newer than the known state, or the watch does not expect one.
-#[derive(Debug)]
-pub(super) struct OutOfDate;
+/// A pause before a registration.
+#[derive(Clone, Copy)]
+pub(super) enum Pause {
+    /// No store is subscribed, as when it is about to start, or stores reply in turn.
+    Short,
+    /// The reply makes no sense, or none came.
+    Long,
+    /// The registration holds until it is renewed.
+    Renewal,
+}
 
 impl Watch {
     pub(super) const fn new(key: Bytes) -> Self {
@@ -154,7 +163,6 @@ impl Watch {
             held_back: None,
             notified_since_read: false,
             gap: true,
-            lagging: false,
             request: None,
             register_at: None,
         }
@@ -177,8 +185,78 @@ impl Watch {
         matches!(self.phase, Phase::Stopping | Phase::Ended(_))
     }
 
+    /// Handles an input; `None` if it does not concern the watch in its phase. `is_registered` is
+    /// whether the registration of a live watch is known to have held: the store reports its
+    /// incarnation, and another one would have ended the registration.
+    pub(super) fn step(&mut self, input: Input, is_registered: bool) -> Option<Effects> {
+        let is_live = self.phase == Phase::Live;
+        let gap = !self.gap;
+        Some(match input {
+            Input::CatchUp if is_live => Effects { gap, ..self.request(Phase::Reading) },
+            Input::CatchUp if self.is_over() => Effects::new(Next::Same),
+            Input::CatchUp => Effects { gap, ..Effects::new(Next::Same) },
+            _ if self.is_over() => return None,
+            Input::Connected { session_present } => {
+                // In a session that was kept, notifications that were received before may arrive
+                // again.
+                if !session_present {
+                    self.forget_known();
+                }
+                self.request(Phase::Registering)
+            }
+            Input::Disconnected if self.phase == Phase::Stopping => self.end(WatchEnd::Stopped),
+            Input::Disconnected => {
+                self.phase = Phase::Waiting;
+                Effects { gap, ..Effects::new(Next::Nothing) }
+            }
+            Input::StoreReplaced { recently } => {
+                self.forget_known();
+                // Another store may have given the reported version to another value.
+                self.reported.take_if(|state| matches!(state, State::Present(_)));
+                match self.phase {
+                    Phase::Registering | Phase::Reading | Phase::Live if recently => {
+                        self.phase = Phase::Waiting;
+                        Effects { gap, ..Effects::new(Next::Time(Pause::Short)) }
+                    }
+                    Phase::Registering | Phase::Reading | Phase::Live => {
+                        Effects { gap, ..self.request(Phase::Registering) }
+                    }
+                    _ => return None,
+                }
+            }
+            Input::Outcome(kind, outcome) => self.on_outcome(kind, outcome, is_registered),
+            Input::Notification(state, value) => {
+                return self.on_notification(state, value, is_registered);
+            }
+            Input::RegisterDue if is_live => Effects::new(Next::Reply(RequestKind::Watch)),
+            Input::RegisterDue => self.request(Phase::Registering),
+            Input::Stop { .. } | Input::Refresh if self.is_ending() => return None,
+            Input::Stop { may_be_registered: true } => self.request(Phase::Stopping),
+            Input::Stop { may_be_registered: false } => self.end(WatchEnd::Stopped),
+            Input::Refresh => {
+                self.reported = None;
+                let next = if is_live { self.request(Phase::Reading).next } else { Next::Same };
+                Effects { gap, ..Effects::new(next) }
+            }
+        })
+    }
+
+    /// Records that an event was reported.
+    pub(super) fn record_reported(&mut self, event: &WatchEvent) {
+        match event {
+            WatchEvent::Changed { .. } => self.reported = Some(self.known.clone()),
+            WatchEvent::Live => self.gap = false,
+            WatchEvent::Gap => self.gap = true,
+            WatchEvent::Ended(_) => {}
+        }
+    }
+
+    const fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Ended(_))
+    }
+
     /// Enters a phase that has a request.
-    pub(super) fn enter(&mut self, phase: Phase) {
+    fn enter(&mut self, phase: Phase) {
         match phase {
             Phase::Registering => self.held_back = None,
             _ => self.notified_since_read = false,
@@ -186,113 +264,123 @@ impl Watch {
         self.phase = phase;
     }
 
-    /// Handles the outcome of the watch's own request. `is_registered` is whether the registration
-    /// of a live watch is known to have held.
-    pub(super) fn handle_outcome(
-        &mut self,
-        kind: RequestKind,
-        outcome: Outcome,
-        is_registered: bool,
-    ) -> Step {
-        self.request = None;
+    /// Enters a phase and sends its request.
+    fn request(&mut self, phase: Phase) -> Effects {
+        let kind = match phase {
+            Phase::Registering => RequestKind::Watch,
+            Phase::Stopping => RequestKind::Unwatch,
+            _ => RequestKind::Get,
+        };
+        self.enter(phase);
+        Effects::new(Next::Reply(kind))
+    }
+
+    fn end(&mut self, end: WatchEnd) -> Effects {
+        self.phase = Phase::Ended(end);
+        Effects::new(Next::Nothing)
+    }
+
+    /// Registers again after a pause. A live watch stays live while a renewal fails.
+    fn retry(&mut self, pause: Pause) -> Effects {
+        if self.phase != Phase::Live {
+            self.phase = Phase::Waiting;
+        }
+        Effects::new(Next::Time(pause))
+    }
+
+    fn on_outcome(&mut self, kind: RequestKind, outcome: Outcome, is_registered: bool) -> Effects {
         if kind == RequestKind::Unwatch {
             // The watch is over whatever the outcome.
-            return Step::End(WatchEnd::Stopped);
+            return self.end(WatchEnd::Stopped);
         }
         let is_live = self.phase == Phase::Live;
         match outcome {
             Outcome::Responded { response: Response::Reply(reply), version, .. } => {
                 match (reply, version) {
-                    (Reply::Error(error), _) => Step::End(WatchEnd::Refused(error)),
+                    (Reply::Error(error), _) => self.end(WatchEnd::Refused(error)),
+                    // A renewal reads the key, to compare it with the known state.
                     (Reply::Done, _) if is_live => {
                         self.notified_since_read = false;
-                        Step::Compare
+                        Effects::new(Next::Reply(RequestKind::Get))
                     }
-                    (Reply::Done, _) => Step::Enter(Phase::Reading),
+                    (Reply::Done, _) => self.request(Phase::Reading),
                     (Reply::Value(value), Some(version)) => {
-                        self.handle_read(State::Present(version), Some(value), is_registered)
+                        self.on_read(State::Present(version), Some(value), is_registered)
                     }
-                    (Reply::Absent, _) => {
-                        self.handle_read(State::Absent(None), None, is_registered)
-                    }
+                    (Reply::Absent, _) => self.on_read(State::Absent(None), None, is_registered),
                     _ => self.retry(Pause::Long),
                 }
             }
             // The request has already waited for its time limit.
-            Outcome::TimedOut { .. } if !is_live => Step::Enter(Phase::Registering),
+            Outcome::TimedOut { .. } if !is_live => self.request(Phase::Registering),
             Outcome::Undelivered(_) => self.retry(Pause::Short),
             _ => self.retry(Pause::Long),
         }
     }
 
-    /// A live watch stays live while a renewal fails.
-    fn retry(&self, pause: Pause) -> Step {
-        match self.phase {
-            Phase::Live => Step::RenewAfter(pause),
-            _ => Step::RetryAfter(pause),
-        }
-    }
-
-    fn handle_read(&mut self, read: State, value: Option<Bytes>, is_registered: bool) -> Step {
+    fn on_read(&mut self, read: State, value: Option<Bytes>, is_registered: bool) -> Effects {
         if self.phase != Phase::Live {
             return self.settle(read, value);
         }
-        let resync =
-            if is_registered { self.has_missed(&read) } else { self.can_have_missed(&read) };
-        if resync { Step::Resync } else { Step::StayLive }
+        let must_read_again = if is_registered {
+            self.missed_a_change(&read)
+        } else {
+            self.may_have_missed_a_change(&read)
+        };
+        if must_read_again {
+            Effects { gap: !self.gap, ..self.request(Phase::Reading) }
+        } else {
+            Effects::new(Next::Time(Pause::Renewal))
+        }
     }
 
     /// Returns whether the read of a renewal shows that a change was not reported, although the
     /// registration is known to have held: the broker may have reported this client gone by
     /// mistake.
-    fn has_missed(&self, read: &State) -> bool {
+    fn missed_a_change(&self, read: &State) -> bool {
         // A notification that arrived during the read may be newer than its reply.
         !self.notified_since_read && !read.is_same(&self.known)
     }
 
     /// Returns whether changes may be missing after the read of a renewal, if it is unknown whether
     /// the registration held.
-    fn can_have_missed(&self, read: &State) -> bool {
+    fn may_have_missed_a_change(&self, read: &State) -> bool {
         // A store issues a version once, so an equal version means that nothing changed. An
         // absent key may have been set and deleted.
         !(matches!(read, State::Present(_)) && read.is_same(&self.known))
     }
 
-    /// Returns whether the watch is live and the state is newer than the one reported.
-    fn is_newer(&self, state: &State) -> bool {
-        self.phase == Phase::Live && state.follows(&self.known)
-    }
-
-    /// Handles a notification. `is_registered` is as for [`handle_outcome`](Self::handle_outcome).
-    pub(super) fn handle_notification(
+    /// Handles a notification; `None` if it is not newer than the known state, or if the watch does
+    /// not expect one.
+    fn on_notification(
         &mut self,
         state: State,
         value: Option<Bytes>,
         is_registered: bool,
-    ) -> Result<Notified, OutOfDate> {
-        let mut held_back = Notified::HeldBack;
-        if let Some(request) = self.request.filter(|_| !is_registered && self.is_newer(&state)) {
+    ) -> Option<Effects> {
+        let is_newer = self.phase == Phase::Live && state.follows(&self.known);
+        let mut effects = Effects::new(Next::Same);
+        if let Some(request) = self.request.filter(|_| is_newer && !is_registered) {
             // The store may have lost the registration and some notifications before this renewal.
             let reads = request.kind == RequestKind::Get;
             self.enter(if reads { Phase::Reading } else { Phase::Registering });
-            held_back = Notified::HeldBackAfterGap;
+            effects.gap = !self.gap;
         }
         match self.phase {
-            Phase::Live if self.is_newer(&state) => {
-                let version = state.version().cloned();
+            Phase::Live if is_newer => {
+                effects.change = Some((value, state.version().cloned()));
                 self.known = state;
-                self.notified_since_read = true;
-                Ok(Notified::Report((value, version)))
             }
+            // Waits for the reply to the read.
             Phase::Registering | Phase::Reading
                 if self.held_back.as_ref().is_none_or(|(held, _)| state.follows(held)) =>
             {
                 self.held_back = Some((state, value.map(Hidden)));
-                self.notified_since_read = true;
-                Ok(held_back)
             }
-            _ => Err(OutOfDate),
+            _ => return None,
         }
+        self.notified_since_read = true;
+        Some(effects)
     }
 
     /// Settles the reply to the read against the notification held back.
@@ -303,7 +391,7 @@ impl Watch {
     /// * a value, notified before the read was sent: absent;
     /// * a value, notified since: read again;
     /// * a deletion: that deletion.
-    fn settle(&mut self, read: State, value: Option<Bytes>) -> Step {
+    fn settle(&mut self, read: State, value: Option<Bytes>) -> Effects {
         // Later states must be newer than this, whatever the read returned.
         let mut floor = self.known.version().cloned();
         let (state, value) = match (read, self.held_back.take()) {
@@ -318,7 +406,7 @@ impl Watch {
             // The value was set after the read, or the notification is a late duplicate.
             (State::Absent(_), held @ Some((State::Present(_), _))) if self.notified_since_read => {
                 self.held_back = held;
-                return Step::Enter(Phase::Reading);
+                return self.request(Phase::Reading);
             }
             // The value may have been overwritten before it was deleted: only a deletion names the
             // deleted version.
@@ -334,28 +422,13 @@ impl Watch {
             State::Absent(deleted) => State::Absent(deleted.max(floor)),
             present @ State::Present(_) => present,
         };
-        Step::GoLive(has_changed.then_some((value, version)))
+        let change = has_changed.then_some((value, version));
+        Effects { gap: false, change, live: true, next: Next::Time(Pause::Renewal) }
     }
 
     /// Accepts any version from here on: notifications now belong to a new registration, perhaps
     /// with a store whose clock is behind that of its predecessor.
-    pub(super) fn forget_known(&mut self) {
+    fn forget_known(&mut self) {
         self.known = State::Absent(None);
-    }
-
-    /// Records that the known state was reported.
-    pub(super) fn record_reported(&mut self) {
-        self.reported = Some(self.known.clone());
-    }
-
-    /// Makes the next value be reported whatever its version: another store may have given that
-    /// version to another value.
-    pub(super) fn forget_reported_version(&mut self) {
-        self.reported = self.reported.take().filter(|state| matches!(state, State::Absent(_)));
-    }
-
-    /// Records that the application lost what was reported.
-    pub(super) fn forget_reported(&mut self) {
-        self.reported = None;
     }
 }

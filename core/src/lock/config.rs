@@ -178,10 +178,8 @@ impl LockConfig {
             (self.retry_min.is_zero(), LockConfigError::ZeroRetry),
             (self.retry_min > self.retry_max, LockConfigError::RetryOrder),
         ];
-        match problems.into_iter().find(|(is_invalid, _)| *is_invalid) {
-            Some((_, problem)) => Err(problem),
-            None => Ok(()),
-        }
+        let problem = problems.into_iter().find(|(is_invalid, _)| *is_invalid);
+        problem.map_or(Ok(()), |(_, problem)| Err(problem))
     }
 
     /// The lease of the lock, counted from sending the SET.

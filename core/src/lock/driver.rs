@@ -81,8 +81,9 @@ impl LockDriver {
                 None
             }
             Event::Watch { id, event } if self.ending.contains(&id) => {
-                let is_over = matches!(event, WatchEvent::Ended(_));
-                self.ending.retain(|ending| !(is_over && *ending == id));
+                if matches!(event, WatchEvent::Ended(_)) {
+                    self.ending.retain(|ending| *ending != id);
+                }
                 None
             }
             Event::StoreReplaced { incarnation } => {

@@ -1,5 +1,6 @@
 //! The holder of a lock.
 
+use alloc::format;
 use core::fmt;
 
 use bytes::Bytes;
@@ -71,11 +72,10 @@ impl Holder {
         let mut parts = self.value.rsplitn(3, |byte| *byte == b'/');
         let (number, nonce, name) = (parts.next()?, parts.next()?, parts.next()?);
         let is_number = !number.is_empty() && number.iter().all(u8::is_ascii_digit);
-        let is_nonce =
-            nonce.len() == 16 && nonce.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         let nonce = core::str::from_utf8(nonce).ok()?;
-        let nonce = u64::from_str_radix(nonce, 16).ok()?;
-        (is_number && is_nonce).then_some((name, nonce))
+        let parsed = u64::from_str_radix(nonce, 16).ok()?;
+        // Only one text of this number is a nonce.
+        (is_number && format!("{parsed:016x}") == nonce).then_some((name, parsed))
     }
 }
 
@@ -102,9 +102,7 @@ impl HolderStatus {
             _ => Self::Unknown,
         }
     }
-}
 
-impl HolderStatus {
     /// Returns whether both are the same holding. A renewal has another version and is the same
     /// holding.
     #[must_use]
@@ -120,46 +118,40 @@ impl HolderStatus {
 /// its key.
 #[derive(Clone, Debug)]
 pub struct HolderTracker {
-    /// The holder reported last.
-    holder: Option<Holder>,
-    /// True if `holder` is current.
+    /// The last status that the watch reported.
+    reported: HolderStatus,
+    /// True if it is current.
     is_live: bool,
-    status: HolderStatus,
 }
 
 impl HolderTracker {
     /// Starts with [`HolderStatus::Unknown`].
     #[must_use]
     pub const fn new() -> Self {
-        Self { holder: None, is_live: false, status: HolderStatus::Unknown }
+        Self { reported: HolderStatus::Free, is_live: false }
     }
 
     /// The holder as of the last event.
     #[must_use]
     pub const fn status(&self) -> &HolderStatus {
-        &self.status
+        const UNKNOWN: &HolderStatus = &HolderStatus::Unknown;
+        if self.is_live { &self.reported } else { UNKNOWN }
     }
 
     /// Handles an event of the watch. Returns the new status if it has changed; a renewal changes
     /// the version of the holder.
     pub fn handle_event(&mut self, event: &WatchEvent) -> Option<&HolderStatus> {
+        let before = self.status().clone();
         match event {
-            WatchEvent::Changed { value, version } => {
-                let holder = value.as_ref().map(|value| (value.clone(), version.clone()));
-                self.holder = holder.map(|(value, version)| Holder::new(value, version));
+            WatchEvent::Changed { value: Some(value), version } => {
+                self.reported = HolderStatus::Held(Holder::new(value.clone(), version.clone()));
             }
+            WatchEvent::Changed { value: None, .. } => self.reported = HolderStatus::Free,
             WatchEvent::Live => self.is_live = true,
             WatchEvent::Gap => self.is_live = false,
-            WatchEvent::Ended(_) => (self.is_live, self.holder) = (false, None),
+            WatchEvent::Ended(_) => self.reset(),
         }
-        let status = match &self.holder {
-            _ if !self.is_live => HolderStatus::Unknown,
-            Some(holder) => HolderStatus::Held(holder.clone()),
-            None => HolderStatus::Free,
-        };
-        let has_changed = self.status != status;
-        self.status = status;
-        has_changed.then_some(&self.status)
+        Some(self.status()).filter(|status| **status != before)
     }
 
     /// Starts again, for another watch of the key.

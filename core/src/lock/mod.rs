@@ -14,6 +14,7 @@
 //! ```
 //! use core::time::Duration;
 //! use statestore_proto::client::{Client, ClientConfig, Request};
+//! # use statestore_proto::machine::{Input, Machine as _};
 //! use statestore_proto::lock::{LockDriver, Lock, LockConfig, LockEvent};
 //! # use statestore_proto::client::Event;
 //! # use statestore_proto::message::Refusal;
@@ -23,12 +24,12 @@
 //!
 //! let mut client = Client::new(ClientConfig::new("thermostat-7", *b"8 random"))?;
 //! # let mut store = Store::new(StoreConfig::new(0));
-//! # client.handle_connected(Now::default(), false);
+//! # client.handle(Now::default(), Input::Connected { session_present: false });
 //! # let mut network = |client: &mut Client, now| {
 //! #     while let Some(transmit) = client.poll_transmit() {
 //! #         match transmit {
 //! #             Transmit::Subscribe { token, .. } => {
-//! #                 client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1)
+//! #                 client.handle(now, Input::Subscribed(token, ReasonCode::GRANTED_QOS_1))
 //! #             }
 //! #             Transmit::Publish(request) => {
 //! #                 request.with_incoming(|incoming| {
@@ -36,7 +37,7 @@
 //! #                 });
 //! #                 while let Some(transmit) = store.poll_transmit() {
 //! #                     let Transmit::Publish(reply) = transmit else { continue };
-//! #                     reply.with_incoming(|incoming| client.handle_publish(now, incoming));
+//! #                     reply.with_incoming(|incoming| client.handle(now, Input::Message(incoming)));
 //! #                 }
 //! #             }
 //! #             _ => {}
@@ -153,12 +154,9 @@ mod config;
 mod driver;
 mod event;
 mod holder;
-mod key_watch;
 mod transitions;
 
 use alloc::collections::VecDeque;
-
-use bytes::Bytes;
 
 pub use config::{LockConfig, LockConfigError};
 pub use driver::LockDriver;
@@ -173,24 +171,22 @@ use crate::debug;
 use crate::hlc::{FencingToken, Version};
 use crate::message::Incarnation;
 use crate::time::Instant;
-use key_watch::WatchState;
 
 /// One contender for one lock. See the [module documentation](self).
 #[derive(Clone)]
 pub struct Lock {
     config: LockConfig,
     phase: Phase,
-    claim: Claim,
+    own: OwnValue,
     /// The greatest version that a SET of this lock received. Later versions of the same store must
     /// be greater.
-    floor: Option<Version>,
+    greatest_version: Option<Version>,
     /// The incarnation of the last known store, if it sends one. While the lock is held, that of
     /// the store where it was acquired.
     store: Option<Option<Incarnation>>,
     pending: Option<Pending>,
     last_ticket: u64,
-    /// The time of the next request, if no request is outstanding.
-    next: Next,
+    next: NextRequest,
     backoff: Backoff,
     watch_state: WatchState,
     holder: HolderTracker,
@@ -198,7 +194,7 @@ pub struct Lock {
 }
 
 /// State of a lock with its data; [`LockState`] lists the transitions. A transition out of waiting
-/// or held may leave a [`Claim`] in the store, which is then removed.
+/// or held may leave an [`OwnValue`] in the store, which is then removed.
 #[derive(Clone, Debug)]
 enum Phase {
     Free,
@@ -217,18 +213,15 @@ struct Attempt {
     once: bool,
     /// Another holder was found, and the lock waits for it.
     contended: bool,
-    /// The key was reported free after the last request was sent.
-    woken: bool,
     /// A request was answered by another store than the last known one.
     store_changed: bool,
 }
 
 /// The value of this lock that the store may contain.
-#[derive(Clone)]
-struct Claim {
+#[derive(Clone, Debug)]
+struct OwnValue {
     /// Makes each value unique.
     number: u64,
-    value: Bytes,
     /// The time until which the value may be stored; `None` when it is not.
     until: Option<Instant>,
     /// The value was abandoned: it may be removed, but never set again.
@@ -245,7 +238,6 @@ struct Pending {
     sent: Instant,
 }
 
-/// Purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// SET: acquires or renews.
@@ -254,12 +246,22 @@ enum Kind {
     VDel,
 }
 
-/// Time of the next request.
+/// Time of the next request. While a request is outstanding, its outcome sets the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum NextRequest {
     Never,
     At(Instant),
-    Now,
+    /// At once, or after a SET that finds another holder.
+    Due,
+}
+
+/// State of the watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WatchState {
+    Off,
+    On,
+    /// The store refused the watch: the lock relies on time alone.
+    Refused,
 }
 
 impl Lock {
@@ -269,21 +271,14 @@ impl Lock {
     /// [`LockConfigError`] if a value of the configuration is invalid.
     pub fn new(config: LockConfig) -> Result<Self, LockConfigError> {
         config.check()?;
-        let claim = Claim {
-            number: 1,
-            value: config.value(1),
-            until: None,
-            abandoned: false,
-            release_owed: false,
-        };
         Ok(Self {
             phase: Phase::Free,
-            claim,
-            floor: None,
+            own: OwnValue { number: 1, until: None, abandoned: false, release_owed: false },
+            greatest_version: None,
             store: None,
             pending: None,
             last_ticket: 0,
-            next: Next::Never,
+            next: NextRequest::Never,
             backoff: Backoff::new(config.retry_min, config.retry_max, config.seed),
             watch_state: WatchState::Off,
             holder: HolderTracker::new(),
@@ -318,7 +313,7 @@ impl Lock {
         self.advance(now);
         match self.phase {
             Phase::Held { .. } => {
-                self.claim.release_owed = true;
+                self.own.release_owed = true;
                 self.abandon(Phase::Released);
             }
             Phase::Waiting(_) => self.give_up(NotAcquired::Cancelled),
@@ -335,11 +330,11 @@ impl Lock {
         if let Some(action) = self.watch_action(now) {
             return Some(action);
         }
-        if self.next != Next::Now || self.pending.is_some() {
+        if self.next != NextRequest::Due || self.pending.is_some() {
             return None;
         }
-        self.next = Next::Never;
-        let until = self.claim.until.filter(|_| self.claim.abandoned);
+        self.next = NextRequest::Never;
+        let until = self.own.until.filter(|_| self.own.abandoned);
         let (kind, request) = match until {
             Some(until) => (Kind::VDel, self.vdel_request(now, until)),
             None if self.is_active() => (Kind::Set, self.set_request(now)),
@@ -364,7 +359,7 @@ impl Lock {
         self.pending = None;
         match pending.kind {
             Kind::Set => self.on_set_reply(now, pending.sent, outcome),
-            Kind::VDel => self.on_vdel_reply(now, &outcome),
+            Kind::VDel => self.on_vdel_reply(now, outcome),
         }
     }
 
@@ -373,7 +368,7 @@ impl Lock {
     pub fn handle_watch(&mut self, now: Instant, event: &WatchEvent) {
         self.advance(now);
         if self.watch_state == WatchState::On {
-            self.apply_watch_event(now, event);
+            self.on_watch_event(now, event);
         }
     }
 
@@ -412,18 +407,12 @@ impl Lock {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let next = match self.next {
-            Next::At(at) => Some(at),
-            Next::Now | Next::Never => None,
+            NextRequest::At(at) => Some(at),
+            NextRequest::Due | NextRequest::Never => None,
         };
-        let ends = match &self.phase {
-            Phase::Held { until, .. } => Some(*until),
-            Phase::Waiting(attempt) => attempt.deadline,
-            Phase::Free | Phase::Lost | Phase::Released => None,
-        };
-        let due =
-            [next, ends, self.removal_ends(), self.watch_starts_at()].into_iter().flatten().min();
+        let due = [next, self.phase_ends(), self.removal_ends(), self.watch_starts_at()];
         // The last instant means never.
-        due.filter(|at| *at < Instant::from_millis(u64::MAX))
+        due.into_iter().flatten().min().filter(|at| *at < Instant::from_millis(u64::MAX))
     }
 
     /// Returns the next event, in order.
@@ -501,11 +490,8 @@ impl core::fmt::Debug for Lock {
         f.debug_struct("Lock")
             .field("key", &debug::Key(&self.config.key))
             .field("phase", &self.phase)
-            .field("number", &self.claim.number)
-            .field("claim_until", &self.claim.until)
-            .field("abandoned", &self.claim.abandoned)
-            .field("release_owed", &self.claim.release_owed)
-            .field("floor", &self.floor)
+            .field("own", &self.own)
+            .field("greatest_version", &self.greatest_version)
             .field("store", &self.store)
             .field("pending", &self.pending)
             .field("next", &self.next)

@@ -2,7 +2,7 @@
 //!
 //! A [`Store`] holds keys, values, versions, fences, expiries and registrations. It performs no
 //! I/O: pass each PUBLISH on [`topic::REQUEST`] to [`Store::handle_publish`], send what
-//! [`Store::poll_transmit`] returns, and call [`Store::handle_timeout`] at the time that
+//! [`Store::poll_transmit`] returns, and pass [`Input::Timeout`] at the time that
 //! [`Store::poll_timeout`] returns.
 //!
 //! [`topic::REQUEST`]: crate::topic::REQUEST
@@ -42,7 +42,7 @@
 //! # Time
 //!
 //! A value with an expiry is absent from the millisecond of its expiry on, by the monotonic clock,
-//! whether [`Store::handle_timeout`] was called or not. The timer only decides when its watchers
+//! whether [`Input::Timeout`] was passed or not. The timer only decides when its watchers
 //! get the notification.
 //!
 //! # Delivery
@@ -60,9 +60,9 @@
 //! entry at both limits. This holds for restored responses too, and whether or not clients are
 //! connected. A response is cached for one hour at most.
 //!
-//! The store keeps a notification until its PUBACK is [reported](Store::handle_published), up to
+//! The store keeps a notification until its PUBACK is [reported](Input::Published), up to
 //! the [limit](crate::limits::StoreLimits::outgoing_max) of its queue, and sends it again on
-//! [`Store::handle_connected`]. So watchers may get a notification twice. If the store loses its
+//! [`Input::Connected`]. So watchers may get a notification twice. If the store loses its
 //! connection to an external broker, they miss none unless that limit was exceeded.
 //!
 //! # Incarnation
@@ -152,7 +152,7 @@ use outbox::{DependsOn, Outbox};
 use registrations::Registrations;
 use scan_token::ScanTokens;
 
-/// The number of expired values that one call of [`Store::handle_timeout`], or one request,
+/// The number of expired values that one [`Input::Timeout`], or one request,
 /// removes.
 const EXPIRIES_MAX: usize = 4_096;
 
@@ -172,7 +172,7 @@ pub struct Store {
     connections: u64,
     /// True if the store is subscribed to requests on this connection.
     is_subscribed: bool,
-    /// Expired values that [`handle_timeout`](Store::handle_timeout) left are not due before this.
+    /// Expired values that [`Input::Timeout`] left are not due before this.
     expiry_resumes: Instant,
     /// The versions below this time are reserved by a record, if not every write has a record.
     reserved: UnixTime,
@@ -266,9 +266,9 @@ impl Store {
     /// subscribes to requests. A store in an embedded broker gets requests without a subscription.
     ///
     /// The SUBSCRIBE comes before all waiting packets. Notifications that were sent and not
-    /// [acknowledged](Self::handle_published) come next, since they may be lost with the previous
+    /// [acknowledged](Input::Published) come next, since they may be lost with the previous
     /// connection.
-    pub fn handle_connected(&mut self, _now: Now) {
+    fn handle_connected(&mut self, _now: Now) {
         self.connections += 1;
         self.is_subscribed = false;
         let token = SubscribeToken(self.connections);
@@ -277,19 +277,14 @@ impl Store {
     }
 
     /// Handles a SUBACK. One that belongs to an earlier connection is ignored.
-    pub const fn handle_subscribed(
-        &mut self,
-        _now: Now,
-        token: SubscribeToken,
-        reason: ReasonCode,
-    ) {
+    const fn handle_subscribed(&mut self, _now: Now, token: SubscribeToken, reason: ReasonCode) {
         if token.0 == self.connections {
             self.is_subscribed = !reason.is_error();
         }
     }
 
     /// Handles the loss of the connection. Queued packets wait for the next connection.
-    pub const fn handle_disconnected(&mut self, _now: Now) {
+    const fn handle_disconnected(&mut self, _now: Now) {
         self.is_subscribed = false;
     }
 
@@ -318,7 +313,7 @@ impl Store {
 
     /// Handles the end of a client's connection: all its registrations end, whether or not its MQTT
     /// session continues.
-    pub fn handle_client_gone(&mut self, _now: Now, client_id: &str) {
+    fn handle_client_gone(&mut self, _now: Now, client_id: &str) {
         let ended = self.registrations.remove_client(client_id);
         self.record_loss(ended);
         self.outbox.close_unit();
@@ -330,7 +325,7 @@ impl Store {
     /// [silences](Self::silenced_registrations) the registration, unless the client has renewed it
     /// since. Success protects the registrations of an unverified client id from
     /// [eviction](crate::limits::StoreLimits::unverified_registrations_kept) for that time.
-    pub fn handle_published(&mut self, now: Now, token: PublishToken, reason: ReasonCode) {
+    fn handle_published(&mut self, now: Now, token: PublishToken, reason: ReasonCode) {
         self.outbox.acknowledge(token);
         match reason {
             ReasonCode::NO_MATCHING_SUBSCRIBERS => {
@@ -350,7 +345,7 @@ impl Store {
     /// One call removes at most 4,096 values, so that it takes a few milliseconds; the rest is due
     /// a millisecond later. It ends earlier when the output queue is full;
     /// [`poll_timeout`](Self::poll_timeout) returns a time again when the queue has capacity.
-    pub fn handle_timeout(&mut self, now: Now) {
+    fn handle_timeout(&mut self, now: Now) {
         self.dedup.expire(now.instant);
         self.expiry_resumes = Instant::default();
         for _ in 0..EXPIRIES_MAX {
@@ -394,7 +389,7 @@ impl Store {
         self.outbox.take_records(count, self.config.limits.record_bytes_max)
     }
 
-    /// The time to call [`handle_timeout`](Self::handle_timeout); `None` when nothing is due, or
+    /// The time of the next [`Input::Timeout`]; `None` when nothing is due, or
     /// when packets must be sent first.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
@@ -483,7 +478,7 @@ impl Store {
     ///
     /// They count towards the limits, and are evicted first when one is reached. They end like
     /// others: by STOP, which gets `+OK`, or when their
-    /// [client is gone](Self::handle_client_gone). Records do not contain the silence: a restored
+    /// [client is gone](Input::ClientGone). Records do not contain the silence: a restored
     /// registration is notified, and silenced again.
     #[must_use]
     pub fn silenced_registrations(&self) -> usize {

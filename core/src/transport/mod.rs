@@ -12,6 +12,7 @@
 //!
 //! ```
 //! use statestore_proto::client::{Client, ClientConfig, Event, Request};
+//! use statestore_proto::machine::{Input, Machine as _};
 //! use statestore_proto::transport::{ReasonCode, Transmit};
 //! use statestore_proto::store::{Store, StoreConfig};
 //! use statestore_proto::time::Now;
@@ -19,12 +20,12 @@
 //! let now = Now::default();
 //! let mut client = Client::new(ClientConfig::new("thermostat-7", *b"8 random"))?;
 //! let mut store = Store::new(StoreConfig::new(0));
-//! client.handle_connected(now, false);
+//! client.handle(now, Input::Connected { session_present: false });
 //! let id = client.submit(now, Request::set("boiler", "21"))?;
 //! while let Some(transmit) = client.poll_transmit() {
 //!     match transmit {
 //!         Transmit::Subscribe { token, .. } => {
-//!             client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1);
+//!             client.handle(now, Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
 //!         }
 //!         Transmit::Publish(request) => {
 //!             request.with_incoming(|incoming| {
@@ -35,7 +36,7 @@
 //!     }
 //!     while let Some(transmit) = store.poll_transmit() {
 //!         if let Transmit::Publish(reply) = transmit {
-//!             reply.with_incoming(|incoming| client.handle_publish(now, incoming));
+//!             reply.with_incoming(|incoming| client.handle(now, Input::Message(incoming)));
 //!         }
 //!     }
 //! }

@@ -136,6 +136,7 @@ impl Publish {
     ///
     /// ```
     /// use statestore_proto::client::{Client, ClientConfig, Request};
+    /// use statestore_proto::machine::{Input, Machine as _};
     /// use statestore_proto::store::{Store, StoreConfig};
     /// use statestore_proto::time::Now;
     /// use statestore_proto::transport::{ReasonCode, Transmit};
@@ -143,9 +144,9 @@ impl Publish {
     /// let now = Now::default();
     /// let mut client = Client::new(ClientConfig::new("thermostat-7", *b"8 random"))?;
     /// client.submit(now, Request::set("boiler", "21"))?;
-    /// client.handle_connected(now, false);
+    /// client.handle(now, Input::Connected { session_present: false });
     /// let Some(Transmit::Subscribe { token, .. }) = client.poll_transmit() else { panic!() };
-    /// client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1);
+    /// client.handle(now, Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
     /// let Some(Transmit::Publish(request)) = client.poll_transmit() else { panic!() };
     ///
     /// let mut store = Store::new(StoreConfig::new(0));

@@ -142,7 +142,9 @@ impl<'a> Subscriptions<'a> {
         Self(Items::List(list))
     }
 
-    /// Entries that were validated before. Checks nothing: iteration ends at malformed bytes.
+    /// The [bytes](Self::as_bytes) of other entries. For the packages of this repository: checks
+    /// nothing.
+    #[doc(hidden)]
     #[must_use]
     #[cfg(feature = "alloc")]
     pub const fn from_validated(bytes: &'a [u8]) -> Self {
@@ -188,7 +190,9 @@ impl<'a> Filters<'a> {
         Self(Items::List(list))
     }
 
-    /// Entries that were validated before. Checks nothing: iteration ends at malformed bytes.
+    /// The [bytes](Self::as_bytes) of other entries. For the packages of this repository: checks
+    /// nothing.
+    #[doc(hidden)]
     #[must_use]
     #[cfg(feature = "alloc")]
     pub const fn from_validated(bytes: &'a [u8]) -> Self {

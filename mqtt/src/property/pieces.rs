@@ -85,7 +85,7 @@ mod tests {
 
     use bytes::BytesMut;
 
-    use super::super::{Encode, Properties, bit};
+    use super::super::{Encode, IdSet, Properties};
     use super::*;
     use crate::qos::Qos;
 
@@ -129,12 +129,13 @@ mod tests {
         let ids = pieces.clone().map(|piece| piece.id);
         assert!(ids.eq(all.iter().map(Property::id)), "identifiers differ");
         assert_eq!(pieces.flat_map(|piece| piece.bytes).count(), bytes.len());
-        let seen = all.iter().fold(0, |seen, property| seen | bit(property.id()));
+        let ids: Vec<_> = all.iter().map(Property::id).collect();
         for property in all.iter().filter(|property| **property != Property::User("name", "value"))
         {
-            let others = Properties::from_validated(&bytes, seen & !bit(property.id()));
+            let others: Vec<_> = ids.iter().copied().filter(|id| *id != property.id()).collect();
+            let others = Properties::from_validated(&bytes, IdSet::of(&others));
             assert_eq!(others.first(property.id()), None);
-            let properties = Properties::from_validated(&bytes, seen);
+            let properties = Properties::from_validated(&bytes, IdSet::of(&ids));
             assert_eq!(properties.first(property.id()).as_ref(), Some(property));
             assert!(!properties.has(property.id() | 0x40), "unknown property");
         }

@@ -1,7 +1,5 @@
 //! Enhanced authentication: the exchange of AUTH packets.
 
-use core::time::Duration;
-
 use super::error::{Error, SendError, Violation};
 use super::event::Event;
 use super::properties::PropertyBytes;
@@ -27,11 +25,9 @@ impl Session {
     /// [`SendError`]; nothing has changed then.
     pub fn authenticate<P: Encode>(
         &mut self,
-        now: Duration,
         data: Option<&[u8]>,
         properties: P,
     ) -> Result<(), SendError> {
-        let _ = now;
         if self.exchange != Exchange::Client {
             return Err(SendError::NoAuthentication);
         }
@@ -45,11 +41,9 @@ impl Session {
     /// [`SendError`]; nothing has changed then.
     pub fn reauthenticate<P: Encode>(
         &mut self,
-        now: Duration,
         data: Option<&[u8]>,
         properties: P,
     ) -> Result<(), SendError> {
-        let _ = now;
         if self.phase != Phase::Connected {
             return Err(SendError::NotConnected);
         }
@@ -70,11 +64,7 @@ impl Session {
         };
         let method = Property::AuthenticationMethod(method);
         let all = (method, (data.map(Property::AuthenticationData), properties));
-        let mut scratch = core::mem::take(&mut self.scratch);
-        let encoded = super::encode(&mut scratch, &all, Place::Packet(Kind::Auth));
-        self.scratch = scratch;
-        encoded?;
-        let properties = Properties::from_validated(&self.scratch, 0);
+        let properties = super::encode(&mut self.scratch, &all, Place::Packet(Kind::Auth))?;
         let packet = Packet::Auth(Notice { reason, properties });
         let size = packet.encoded_len().map_err(SendError::Unwritable)?;
         // Before the CONNACK the client does not know a limit.
@@ -82,7 +72,7 @@ impl Session {
         if size > limit {
             return Err(SendError::TooLarge { size, limit });
         }
-        packet.encode(&mut self.output).map_err(SendError::Unwritable)?;
+        packet.encode(&mut self.out.output).map_err(SendError::Unwritable)?;
         self.exchange = Exchange::Server;
         Ok(())
     }
@@ -96,11 +86,11 @@ impl Session {
         match notice.reason {
             Reason::CONTINUE_AUTHENTICATION => {
                 self.exchange = Exchange::Client;
-                self.events.push(Event::Authenticate(properties));
+                self.out.events.push(Event::Authenticate(properties));
             }
             Reason::SUCCESS if self.phase == Phase::Connected => {
                 self.exchange = Exchange::None;
-                self.events.push(Event::Authenticated(properties));
+                self.out.events.push(Event::Authenticated(properties));
             }
             _ => return Err(Error::Protocol(Violation::Unexpected(Kind::Auth))),
         }

@@ -5,6 +5,8 @@ use core::num::NonZeroU16;
 
 use super::error::Stale;
 use super::message::Delivery;
+use super::output::Output;
+use crate::packet::{Ack, Packet};
 use crate::qos::Qos;
 use crate::reason::Reason;
 
@@ -35,14 +37,6 @@ enum Stage {
     Delivered(Option<Reason>),
     /// PUBREC was sent.
     Recorded,
-}
-
-/// An acknowledgement to be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Acknowledgement {
-    pub(super) id: NonZeroU16,
-    pub(super) qos: Qos,
-    pub(super) reason: Reason,
 }
 
 /// Result of a received PUBLISH.
@@ -150,21 +144,26 @@ impl Deliveries {
         Ok(())
     }
 
-    /// The next acknowledgement that can be sent in order of arrival.
-    pub(super) fn next_acknowledgement(&mut self) -> Option<Acknowledgement> {
-        let Pending { id, qos, acknowledgement } = self.pending.front()?;
-        let acknowledgement = Acknowledgement { id: *id, qos: *qos, reason: (*acknowledgement)? };
-        self.pending.pop_front();
-        self.first += 1;
-        if acknowledgement.qos != Qos::ExactlyOnce {
-            self.unacknowledged = self.unacknowledged.saturating_sub(1);
-        } else if acknowledgement.reason.is_error() {
-            self.remove(acknowledgement.id);
-        } else if let Some(received) = self.received.get_mut(&acknowledgement.id) {
-            received.stage = Stage::Recorded;
-            received.position = None;
+    /// Writes the acknowledgements that are due, in order of arrival.
+    pub(super) fn send_acknowledgements(&mut self, output: &mut Output) {
+        while let Some(Pending { id, qos, acknowledgement: Some(reason) }) = self.pending.front() {
+            let (id, qos, reason) = (*id, *qos, *reason);
+            self.pending.pop_front();
+            self.first += 1;
+            let ack = Ack { id, reason, properties: () };
+            if qos != Qos::ExactlyOnce {
+                self.unacknowledged = self.unacknowledged.saturating_sub(1);
+                output.put_ack(Packet::PubAck(ack));
+                continue;
+            }
+            output.put_ack(Packet::PubRec(ack));
+            if reason.is_error() {
+                self.remove(id);
+            } else if let Some(received) = self.received.get_mut(&id) {
+                received.stage = Stage::Recorded;
+                received.position = None;
+            }
         }
-        Some(acknowledgement)
     }
 
     /// A PUBREL.

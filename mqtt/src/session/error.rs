@@ -21,27 +21,36 @@ pub struct Notice {
 }
 
 /// Error that ended a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The caller disconnected, with this reason code.
+    #[error("disconnected by the client: {0}")]
     Requested(Reason),
     /// The byte stream ended.
+    #[error("the connection was lost")]
     ConnectionLost,
     /// The CONNACK did not arrive in time.
+    #[error("the server did not send CONNACK in time")]
     ConnectTimeout,
     /// The server did not respond to a PINGREQ in time.
+    #[error("the server did not send PINGRESP in time")]
     KeepAliveTimeout,
     /// The server refused the connection in its CONNACK.
+    #[error("the server refused the connection: {0}")]
     Refused(Box<Notice>),
     /// The server sent DISCONNECT.
+    #[error("the server disconnected: {0}")]
     Disconnected(Box<Notice>),
     /// A received packet is malformed. The session sent DISCONNECT with its reason code.
-    Malformed(Malformed),
+    #[error("malformed packet from the server: {0}")]
+    Malformed(#[source] Malformed),
     /// The server violated the protocol. The session sent DISCONNECT with its reason code.
-    Protocol(Violation),
+    #[error("protocol error of the server: {0}")]
+    Protocol(#[source] Violation),
     /// The options are invalid, so no CONNECT was sent.
-    Options(InvalidOptions),
+    #[error("{0}")]
+    Options(#[source] InvalidOptions),
 }
 
 impl Error {
@@ -86,34 +95,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Requested(reason) => write!(f, "disconnected by the client: {reason}"),
-            Self::ConnectionLost => f.write_str("the connection was lost"),
-            Self::ConnectTimeout => f.write_str("the server did not send CONNACK in time"),
-            Self::KeepAliveTimeout => f.write_str("the server did not send PINGRESP in time"),
-            Self::Refused(notice) => write!(f, "the server refused the connection: {notice}"),
-            Self::Disconnected(notice) => write!(f, "the server disconnected: {notice}"),
-            Self::Malformed(error) => write!(f, "malformed packet from the server: {error}"),
-            Self::Protocol(error) => write!(f, "protocol error of the server: {error}"),
-            Self::Options(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for Error {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        match self {
-            Self::Malformed(error) => Some(error),
-            Self::Protocol(error) => Some(error),
-            Self::Options(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-/// Most characters of a Reason String that are shown: it may have 65,535 bytes.
+/// Maximum number of characters of a Reason String shown: it may have 65,535 bytes.
 const REASON_CHARS_MAX: usize = 200;
 
 impl fmt::Display for Notice {
@@ -128,26 +110,35 @@ impl fmt::Display for Notice {
 }
 
 /// A violation of the protocol by the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
     /// A packet that the server must not send, or not at this time.
+    #[error("unexpected {0:?} packet")]
     Unexpected(Kind),
     /// The server has a session although the client started a new one or lost its state.
+    #[error("session present, but the client has no session")]
     SessionPresent,
     /// An acknowledgement with a packet identifier that is not in use for it.
+    #[error("{0:?} for packet identifier {1}: not in use")]
     PacketId(Kind, NonZeroU16),
     /// A SUBACK or UNSUBACK with more or fewer reason codes than filters.
+    #[error("the number of reason codes and of filters differ")]
     ReasonCount,
     /// More unacknowledged messages than the session's Receive Maximum.
+    #[error("Receive Maximum exceeded")]
     ReceiveMaximum,
     /// A topic alias above the session's Topic Alias Maximum.
+    #[error("topic alias {0} exceeds Topic Alias Maximum")]
     TopicAlias(u16),
     /// A topic alias that the server did not set before.
+    #[error("topic alias {0} has no topic")]
     UnknownTopicAlias(u16),
     /// Another authentication method than that of the CONNECT.
+    #[error("another authentication method")]
     AuthenticationMethod,
     /// A Maximum Packet Size that leaves no space for an acknowledgement.
+    #[error("Maximum Packet Size {0} leaves no space for acknowledgements")]
     MaximumPacketSize(u32),
 }
 
@@ -169,37 +160,18 @@ impl Violation {
     }
 }
 
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unexpected(kind) => write!(f, "unexpected {kind:?} packet"),
-            Self::SessionPresent => f.write_str("session present, but the client has no session"),
-            Self::PacketId(kind, id) => {
-                write!(f, "{kind:?} for packet identifier {id}: not in use")
-            }
-            Self::ReasonCount => f.write_str("the number of reason codes and of filters differ"),
-            Self::ReceiveMaximum => f.write_str("Receive Maximum exceeded"),
-            Self::TopicAlias(alias) => write!(f, "topic alias {alias} exceeds Topic Alias Maximum"),
-            Self::UnknownTopicAlias(alias) => write!(f, "topic alias {alias} has no topic"),
-            Self::AuthenticationMethod => f.write_str("another authentication method"),
-            Self::MaximumPacketSize(size) => {
-                write!(f, "Maximum Packet Size {size} leaves no space for acknowledgements")
-            }
-        }
-    }
-}
-
-impl core::error::Error for Violation {}
-
 /// Error of a request that was not accepted. The session is unchanged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
     /// No connection exists, or it is not established or already ending.
+    #[error("not connected")]
     NotConnected,
     /// A queue is full. Its space is freed by acknowledgements or by writing output.
+    #[error("the queue is full")]
     Full,
     /// The packet is larger than the server, or the session's own queue, takes.
+    #[error("packet too large: {size} bytes (limit {limit})")]
     TooLarge {
         /// Bytes of the packet.
         size: usize,
@@ -207,75 +179,42 @@ pub enum SendError {
         limit: usize,
     },
     /// The server does not support this QoS.
+    #[error("the server supports QoS {} at most", *.maximum as u8)]
     QosUnsupported {
         /// The greatest QoS that it supports.
         maximum: Qos,
     },
     /// The server does not support retained messages.
+    #[error("the server does not retain messages")]
     RetainUnsupported,
     /// The server does not support wildcards in filters.
+    #[error("the server does not support wildcards")]
     WildcardUnsupported,
     /// The server does not support shared subscriptions.
+    #[error("the server does not support shares")]
     SharedUnsupported,
     /// The server does not support subscription identifiers.
+    #[error("the server does not support subscription identifiers")]
     SubscriptionIdsUnsupported,
     /// The topic name is empty or contains a wildcard or NUL.
+    #[error("invalid topic name")]
     InvalidTopic,
     /// A topic filter is malformed, or the request does not contain one.
+    #[error("invalid topic filter")]
     InvalidFilter,
     /// The packet cannot have one of the properties.
-    InvalidProperties(Malformed),
+    #[error("invalid properties: {0}")]
+    InvalidProperties(#[source] Malformed),
     /// A field is longer than MQTT allows.
-    Unwritable(Unwritable),
+    #[error("invalid packet: {0}")]
+    Unwritable(#[source] Unwritable),
     /// AUTH is not possible now: the CONNECT named no authentication method, it is the server's turn,
     /// or, for a re-authentication, an exchange is in progress.
+    #[error("no authentication is in progress")]
     NoAuthentication,
 }
 
-impl fmt::Display for SendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotConnected => f.write_str("not connected"),
-            Self::Full => f.write_str("the queue is full"),
-            Self::TooLarge { size, limit } => {
-                write!(f, "packet too large: {size} bytes (limit {limit})")
-            }
-            Self::QosUnsupported { maximum } => {
-                write!(f, "the server supports QoS {} at most", *maximum as u8)
-            }
-            Self::RetainUnsupported => f.write_str("the server does not retain messages"),
-            Self::WildcardUnsupported => f.write_str("the server does not support wildcards"),
-            Self::SharedUnsupported => f.write_str("the server does not support shares"),
-            Self::SubscriptionIdsUnsupported => {
-                f.write_str("the server does not support subscription identifiers")
-            }
-            Self::InvalidTopic => f.write_str("invalid topic name"),
-            Self::InvalidFilter => f.write_str("invalid topic filter"),
-            Self::InvalidProperties(error) => write!(f, "invalid properties: {error}"),
-            Self::Unwritable(error) => write!(f, "invalid packet: {error}"),
-            Self::NoAuthentication => f.write_str("no authentication is in progress"),
-        }
-    }
-}
-
-impl core::error::Error for SendError {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        match self {
-            Self::InvalidProperties(error) => Some(error),
-            Self::Unwritable(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
 /// The message was acknowledged already, or belongs to a former connection and will be redelivered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the message was acknowledged already or belongs to a former connection")]
 pub struct Stale;
-
-impl fmt::Display for Stale {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the message was acknowledged already or belongs to a former connection")
-    }
-}
-
-impl core::error::Error for Stale {}

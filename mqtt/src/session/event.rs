@@ -4,7 +4,6 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::Session;
 use super::error::{Error, SendError};
 use super::message::Message;
 use super::properties::PropertyBytes;
@@ -121,23 +120,5 @@ fn size(event: &Event) -> usize {
             notice.properties.len()
         }
         Event::Lost { .. } | Event::Disconnected(_) => 0,
-    }
-}
-
-impl Session {
-    /// The next event. A message is acknowledged here, unless
-    /// [`manual_acknowledgement`](super::Options::manual_acknowledgement) is on.
-    pub fn poll_event(&mut self) -> Option<Event> {
-        let event = self.events.pop()?;
-        if let Event::Message(message) = &event {
-            if let Some(delivery) =
-                message.delivery.filter(|_| !self.options.manual_acknowledgement)
-            {
-                // A message of a former connection is acknowledged when the server sends it again.
-                let _ = self.acknowledge(delivery, Reason::SUCCESS);
-            }
-        }
-        self.fill();
-        Some(event)
     }
 }

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use core::time::Duration;
 
+use super::aliases::Outgoing;
 use super::authenticate::Exchange;
 use super::connect::Requested;
 use super::error::{Error, Violation};
@@ -26,7 +27,7 @@ impl Session {
     ///
     /// A former connection that was not reported as closed ends first.
     pub fn handle_connected(&mut self, now: Duration) {
-        self.handle_disconnected(now);
+        self.handle_disconnected();
         self.requested = Requested::new(&self.options, self.clean_start);
         self.timers = Timers {
             connect_deadline: now.saturating_add(self.options.connect_timeout),
@@ -36,7 +37,7 @@ impl Session {
         };
         self.phase = Phase::Connecting;
         match self.options.connect(self.clean_start, self.client_id()) {
-            Ok(connect) => self.output.put(&connect),
+            Ok(connect) => self.out.output.put(&connect),
             Err(error) => return self.end(Error::Options(error)),
         }
         if self.requested.authentication_method.is_some() {
@@ -45,13 +46,12 @@ impl Session {
     }
 
     /// The byte stream is closed. Output that was not written is discarded.
-    pub fn handle_disconnected(&mut self, now: Duration) {
-        let _ = now;
+    pub fn handle_disconnected(&mut self) {
         if self.is_open() {
             self.end(Error::ConnectionLost);
         }
         self.phase = Phase::Disconnected;
-        self.output.clear();
+        self.out.output.clear();
         self.unread = 0;
     }
 
@@ -61,27 +61,24 @@ impl Session {
     ///
     /// A reason that DISCONNECT cannot have is sent as *unspecified error*. Properties that it
     /// cannot have, or that exceed the server's limit, are omitted.
-    pub fn disconnect<P: Encode>(&mut self, now: Duration, reason: Reason, properties: P) {
-        let _ = now;
+    pub fn disconnect<P: Encode>(&mut self, reason: Reason, properties: P) {
         let is_valid = Kind::Disconnect.has(reason);
         let reason = if is_valid { reason } else { Reason::UNSPECIFIED_ERROR };
-        if let Some(server) = self.server.as_ref() {
+        if let Some(server) = &mut self.server {
             let limit = server.packet_limit();
-            let place = Place::Packet(Kind::Disconnect);
-            // Section 3.14.2.2.2: an expiry of 0 in the CONNECT cannot be changed.
             let expiry = self.requested.session_expiry;
-            let has_valid_properties = super::encode(&mut self.scratch, &properties, place).is_ok()
-                && !new_expiry(&self.scratch).is_some_and(|new| new > 0 && expiry == 0);
-            let properties = Properties::from_validated(&self.scratch, 0);
-            let packet = Packet::Disconnect(Notice { reason, properties });
-            let is_written = has_valid_properties
-                && packet.encoded_len().is_ok_and(|size| size <= limit)
-                && packet.encode(&mut self.output).is_ok();
-            if !is_written {
-                self.put_ack(Packet::Disconnect(Notice { reason, properties: () }));
-            } else if let (Some(expiry), Some(server)) =
-                (new_expiry(&self.scratch), self.server.as_mut())
-            {
+            let place = Place::Packet(Kind::Disconnect);
+            let properties = super::encode(&mut self.scratch, &properties, place).ok();
+            let written = properties.filter(|properties| {
+                let packet = Packet::Disconnect(Notice { reason, properties: *properties });
+                // Section 3.14.2.2.2: an expiry of 0 in the CONNECT cannot be changed.
+                (expiry > 0 || new_expiry(properties).is_none_or(|new| new == 0))
+                    && packet.encoded_len().is_ok_and(|size| size <= limit)
+                    && packet.encode(&mut self.out.output).is_ok()
+            });
+            if written.is_none() {
+                self.out.output.put_ack(Packet::Disconnect(Notice { reason, properties: () }));
+            } else if let Some(expiry) = written.and_then(|properties| new_expiry(&properties)) {
                 server.session_expiry = expiry;
             }
         }
@@ -114,28 +111,30 @@ impl Session {
         self.phase = Phase::Connected;
         self.clean_start = false;
         self.has_state = true;
-        self.events.push(Event::Connected(Box::new(server.clone())));
+        self.out.events.push(Event::Connected(Box::new(server.clone())));
+        let aliases = server.topic_alias_maximum.min(self.options.topic_aliases);
+        self.requests.aliases = Outgoing::new(aliases);
         let is_present = server.session_present;
         self.server = Some(server);
         if is_present {
-            self.resume_publishes();
+            self.requests.resume(&mut self.out.output);
         } else {
             self.deliveries.end_session();
-            self.lose_publishes();
+            self.requests.lose_publishes(&mut self.out.events);
         }
         Ok(())
     }
 
     /// The connection ends because of a packet of the server.
     pub(super) fn fail(&mut self, error: Error) {
-        // A server that takes no packet of this size gets none.
+        // No DISCONNECT that exceeds the Maximum Packet Size of the server is sent.
         let is_too_small = |size| size < DISCONNECT_SIZE;
         let is_unsendable = matches!(
             error,
             Error::Protocol(Violation::MaximumPacketSize(size)) if is_too_small(size)
         );
         if let Some(reason) = error.reason().filter(|_| !is_unsendable) {
-            self.put_ack(Packet::Disconnect(Notice { reason, properties: () }));
+            self.out.output.put_ack(Packet::Disconnect(Notice { reason, properties: () }));
         }
         self.end(error);
     }
@@ -143,24 +142,50 @@ impl Session {
     /// The connection ends. What is in the output is still to be written.
     pub(super) fn end(&mut self, error: Error) {
         self.phase = Phase::Closing;
-        self.events.push(Event::Disconnected(error));
-        self.lose_requests();
-        self.mark_publishes_unsent();
+        self.out.events.push(Event::Disconnected(error));
+        self.requests.end_connection(&mut self.out.events);
         self.deliveries.end_connection();
         self.incoming_aliases.clear();
-        self.outgoing_aliases.clear();
         self.exchange = Exchange::None;
         if self.server.take().is_some_and(|server| server.session_expiry == 0) {
             self.has_state = false;
             self.clean_start = self.options.clean_start;
         }
     }
+
+    /// The next instant at which [`handle_timeout`](Self::handle_timeout) has something to do.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        match (self.phase, &self.server) {
+            (Phase::Connecting, _) => Some(self.timers.connect_deadline),
+            (Phase::Connected, Some(server)) => {
+                self.timers.keep_alive_deadline(server.keep_alive, self.options.ping_timeout)
+            }
+            _ => None,
+        }
+    }
+
+    /// Handles the deadline that is due, if one is due.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        if self.poll_timeout().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        match self.phase {
+            Phase::Connecting => self.end(Error::ConnectTimeout),
+            Phase::Connected if self.timers.ping.is_some() => self.end(Error::KeepAliveTimeout),
+            Phase::Connected => {
+                self.timers.ping = Some(now);
+                self.timers.last_sent = now;
+                self.out.output.put_ack(Packet::PingReq);
+            }
+            Phase::Disconnected | Phase::Closing => {}
+        }
+    }
 }
 
 /// Session Expiry Interval of a DISCONNECT.
-fn new_expiry(properties: &[u8]) -> Option<u32> {
-    let place = Place::Packet(Kind::Disconnect);
-    Properties::from_bytes(properties, place).ok()?.find(|property| match property {
+fn new_expiry(properties: &Properties<'_>) -> Option<u32> {
+    properties.find(|property| match property {
         Property::SessionExpiry(seconds) => Some(seconds),
         _ => None,
     })

@@ -7,7 +7,7 @@ use bytes::{Buf as _, Bytes};
 
 use crate::hidden::Hidden;
 use crate::packet::Publish;
-use crate::property::Properties;
+use crate::property::{IdSet, Properties};
 use crate::qos::Qos;
 
 /// A received message. It shares the memory of the received packet.
@@ -17,7 +17,7 @@ pub struct Message {
     topic: Topic,
     /// Range of the properties in the packet.
     properties: (usize, usize),
-    seen: u64,
+    ids: IdSet,
     payload: usize,
     qos: Qos,
     retain: bool,
@@ -62,7 +62,7 @@ impl Message {
             packet: packet.clone(),
             topic,
             properties: range(publish.properties.as_bytes()),
-            seen: publish.properties.seen(),
+            ids: publish.properties.ids(),
             payload: packet.len() - publish.payload.len(),
             qos: publish.qos,
             retain: publish.retain,
@@ -118,7 +118,7 @@ impl Message {
     #[must_use]
     pub fn properties(&self) -> Properties<'_> {
         let (start, end) = self.properties;
-        Properties::from_validated(self.packet.get(start..end).unwrap_or_default(), self.seen)
+        Properties::from_validated(self.packet.get(start..end).unwrap_or_default(), self.ids)
     }
 
     /// QoS.

@@ -76,7 +76,7 @@
 //! assert!(matches!(session.poll_event(), Some(Event::Connected(_))));
 //!
 //! // A publish is acknowledged under its token.
-//! session.publish(now, Publish {
+//! session.publish(Publish {
 //!     topic: "lamps/7/state",
 //!     payload: Bytes::from_static(b"on"),
 //!     qos: Qos::AtLeastOnce,
@@ -96,10 +96,10 @@
 
 use alloc::boxed::Box;
 use core::fmt;
+use core::time::Duration;
 
 use bytes::BytesMut;
 
-mod acknowledge;
 mod aliases;
 mod authenticate;
 mod connect;
@@ -112,12 +112,11 @@ mod options;
 mod output;
 mod packet_ids;
 mod properties;
-mod publish;
 mod publish_packet;
 mod receive;
-mod redelivery;
+mod request;
+mod requests;
 mod server;
-mod subscribe;
 mod timers;
 mod will;
 
@@ -127,22 +126,21 @@ pub use message::{Delivery, Message};
 pub use options::{InvalidOptions, Options};
 pub use output::Chunks;
 pub use properties::PropertyBytes;
-pub use publish::Publish;
+pub use request::Publish;
 pub use server::Server;
 pub use will::Will;
 
-use aliases::{Incoming, Outgoing};
+use aliases::Incoming;
 use authenticate::Exchange;
 use connect::Requested;
 use deliveries::Deliveries;
-use event::Events;
-use output::Output;
-use packet_ids::PacketIds;
-use publish::{Publishes, Use};
+use output::Out;
+use requests::Requests;
 use timers::Timers;
 
 use crate::property::{Encode, Place, Properties};
 use crate::qos::Qos;
+use crate::reason::Reason;
 
 /// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,15 +168,10 @@ pub struct Session {
     /// Content of the CONNACK of this connection.
     server: Option<Server>,
     exchange: Exchange,
-    output: Output,
-    events: Events,
-    publishes: Publishes,
-    ids: PacketIds<Use>,
-    /// SUBSCRIBE and UNSUBSCRIBE packets without an acknowledgement.
-    requests: usize,
+    out: Out,
+    requests: Requests,
     deliveries: Deliveries,
     incoming_aliases: Incoming,
-    outgoing_aliases: Outgoing,
     timers: Timers,
     /// Bytes that the last call of `handle_bytes` left.
     unread: usize,
@@ -200,14 +193,10 @@ impl Session {
             requested: Requested::default(),
             server: None,
             exchange: Exchange::None,
-            output: Output::default(),
-            events: Events::default(),
-            publishes: Publishes::default(),
-            ids: PacketIds::new(),
-            requests: 0,
+            out: Out::default(),
+            requests: Requests::default(),
             deliveries: Deliveries::default(),
             incoming_aliases: Incoming::default(),
-            outgoing_aliases: Outgoing::default(),
             timers: Timers::default(),
             unread: 0,
             scratch: BytesMut::new(),
@@ -263,35 +252,33 @@ impl Session {
     /// [`poll_event`](Self::poll_event), or too much output waits to be written.
     #[must_use]
     pub fn wants_input(&self) -> bool {
-        self.events.len() < self.options.events.max(1)
-            && self.events.bytes() < self.options.event_bytes.max(1)
-            && self.output.len() < self.options.output_bytes.max(1).saturating_mul(2)
+        self.out.events.len() < self.options.events.max(1)
+            && self.out.events.bytes() < self.options.event_bytes.max(1)
+            && self.out.output.len() < self.options.output_bytes.max(1).saturating_mul(2)
     }
 
     /// Returns whether a publish at QoS 1 would be sent at once, if topic, properties and payload
     /// together have at most `size` bytes.
     #[must_use]
     pub fn can_publish(&self, size: usize) -> bool {
-        self.phase == Phase::Connected
-            && !self.publishes.has_waiting()
-            && self.publishes.in_flight < self.window()
-            && self.publishes.count < self.options.publishes
-            && self.publishes.bytes.saturating_add(size) <= self.options.publish_bytes
-            && self.output.len() < self.options.output_bytes
-            && self.server.as_ref().is_some_and(|server| server.maximum_qos > Qos::AtMostOnce)
+        self.out.output.len() < self.options.output_bytes
+            && self.server.as_ref().is_some_and(|server| {
+                server.maximum_qos > Qos::AtMostOnce
+                    && self.requests.can_publish(size, server, &self.options)
+            })
     }
 
     /// Publishes at QoS 1 and 2 without an outcome.
     #[must_use]
     pub const fn publishes(&self) -> usize {
-        self.publishes.count
+        self.requests.publishes()
     }
 
     /// Bytes of topics, properties and payloads of these publishes. Those that the server received
     /// at QoS 2 are no longer counted.
     #[must_use]
     pub const fn publish_bytes(&self) -> usize {
-        self.publishes.bytes
+        self.requests.publish_bytes()
     }
 
     /// Received messages that count for the Receive Maximum: they are not acknowledged, or not
@@ -301,41 +288,66 @@ impl Session {
         self.deliveries.unacknowledged()
     }
 
+    /// The next event. A message is acknowledged here, unless
+    /// [`manual_acknowledgement`](Options::manual_acknowledgement) is on.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let event = self.out.events.pop()?;
+        if let Event::Message(message) = &event {
+            if let Some(delivery) =
+                message.delivery.filter(|_| !self.options.manual_acknowledgement)
+            {
+                // A message of a former connection is acknowledged when the server sends it again.
+                let _ = self.acknowledge(delivery, Reason::SUCCESS);
+            }
+        }
+        self.fill();
+        Some(event)
+    }
+
+    /// Output, as slices for a vectored write.
+    #[must_use]
+    pub fn chunks(&self) -> Chunks<'_> {
+        self.out.output.chunks()
+    }
+
+    /// Bytes of output.
+    #[must_use]
+    pub const fn output_len(&self) -> usize {
+        self.out.output.len()
+    }
+
+    /// The first `len` bytes of the output were written to the stream.
+    pub fn written(&mut self, now: Duration, len: usize) {
+        if len == 0 {
+            return;
+        }
+        self.timers.last_sent = self.timers.last_sent.max(now);
+        self.out.output.consume(len);
+        self.fill();
+    }
+
     /// Bytes that the session retains, approximately.
     #[must_use]
     pub fn usage(&self) -> usize {
         size_of::<Self>()
-            + self.output.len()
-            + self.events.len() * size_of::<Event>()
-            + self.events.bytes()
-            + self.publishes.count * size_of::<Use>()
-            + self.publishes.bytes
+            + self.out.output.len()
+            + self.out.events.len() * size_of::<Event>()
+            + self.out.events.bytes()
+            + self.requests.usage()
             + self.deliveries.len() * 64
             + self.incoming_aliases.bytes()
-            + self.outgoing_aliases.bytes()
-    }
-
-    /// Encodes and checks properties for a packet. Returns the bit set of their identifiers.
-    fn encode_properties<P: Encode>(
-        &mut self,
-        properties: &P,
-        place: Place,
-    ) -> Result<u64, SendError> {
-        encode(&mut self.scratch, properties, place)
     }
 }
 
-/// Encodes properties into an empty buffer and checks them. Returns the bit set of their
-/// identifiers.
-fn encode<P: Encode>(
-    scratch: &mut BytesMut,
+/// Encodes properties into an empty buffer and checks them.
+fn encode<'a, P: Encode>(
+    scratch: &'a mut BytesMut,
     properties: &P,
     place: Place,
-) -> Result<u64, SendError> {
+) -> Result<Properties<'a>, SendError> {
     scratch.clear();
     properties.put(scratch).map_err(SendError::Unwritable)?;
-    let properties = Properties::from_bytes(scratch, place);
-    properties.map(|properties| properties.seen()).map_err(SendError::InvalidProperties)
+    Properties::from_bytes(scratch, place).map_err(SendError::InvalidProperties)
 }
 
 /// Queued payloads and credentials are omitted.
@@ -344,9 +356,9 @@ impl fmt::Debug for Session {
         f.debug_struct("Session")
             .field("client_id", &self.client_id())
             .field("phase", &self.phase)
-            .field("publishes", &self.publishes.count)
-            .field("events", &self.events.len())
-            .field("output", &self.output.len())
+            .field("publishes", &self.requests.publishes())
+            .field("events", &self.out.events.len())
+            .field("output", &self.out.output.len())
             .finish_non_exhaustive()
     }
 }

@@ -11,30 +11,14 @@ use super::will::Will;
 use crate::error::{Malformed, Unwritable};
 
 /// Error of options that cannot be written as a CONNECT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidOptions {
     /// A field is longer than MQTT allows.
-    Unwritable(Unwritable),
+    #[error("invalid connect options: {0}")]
+    Unwritable(#[source] Unwritable),
     /// A field has a value that MQTT forbids, such as NUL in a text or a zero Receive Maximum.
-    Malformed(Malformed),
-}
-
-impl fmt::Display for InvalidOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unwritable(error) => write!(f, "invalid connect options: {error}"),
-            Self::Malformed(error) => write!(f, "invalid connect options: {error}"),
-        }
-    }
-}
-
-impl core::error::Error for InvalidOptions {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        match self {
-            Self::Unwritable(error) => Some(error),
-            Self::Malformed(error) => Some(error),
-        }
-    }
+    #[error("invalid connect options: {0}")]
+    Malformed(#[source] Malformed),
 }
 
 /// Configuration of a [`Session`](super::Session).

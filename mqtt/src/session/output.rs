@@ -4,11 +4,11 @@ use alloc::collections::VecDeque;
 use alloc::collections::vec_deque;
 use alloc::vec::Vec;
 use core::fmt;
-use core::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 
-use super::Session;
+use super::event::Events;
+use crate::packet::Packet;
 use crate::wire::Sink;
 
 /// Largest payload that is copied, in bytes. A separate chunk would cost more than the copy.
@@ -26,6 +26,13 @@ enum Piece {
     Shared(Bytes),
 }
 
+/// What a session produces: bytes for the server, and events for the caller.
+#[derive(Default)]
+pub(super) struct Out {
+    pub(super) output: Output,
+    pub(super) events: Events,
+}
+
 /// Bytes that are to be sent, in order.
 #[derive(Default)]
 pub(super) struct Output {
@@ -39,6 +46,12 @@ pub(super) struct Output {
 impl Output {
     pub(super) const fn len(&self) -> usize {
         self.len
+    }
+
+    /// Appends a packet of a few bytes, even if the output is full.
+    pub(super) fn put_ack(&mut self, packet: Packet<'_, ()>) {
+        let written = packet.encode(self);
+        debug_assert!(written.is_ok(), "the packet has no variable part");
     }
 
     /// Appends a payload.
@@ -141,29 +154,5 @@ impl<'a> Iterator for Chunks<'a> {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.pieces.size_hint()
-    }
-}
-
-impl Session {
-    /// Output, as slices for a vectored write.
-    #[must_use]
-    pub fn chunks(&self) -> Chunks<'_> {
-        self.output.chunks()
-    }
-
-    /// Bytes of output.
-    #[must_use]
-    pub const fn output_len(&self) -> usize {
-        self.output.len()
-    }
-
-    /// The first `len` bytes of the output were written to the stream.
-    pub fn written(&mut self, now: Duration, len: usize) {
-        if len == 0 {
-            return;
-        }
-        self.timers.last_sent = self.timers.last_sent.max(now);
-        self.output.consume(len);
-        self.fill();
     }
 }

@@ -17,11 +17,13 @@ pub(super) struct PacketIds<T> {
     free: VecDeque<NonZeroU16>,
 }
 
-impl<T> PacketIds<T> {
-    pub(super) const fn new() -> Self {
+impl<T> Default for PacketIds<T> {
+    fn default() -> Self {
         Self { entries: Vec::new(), free: VecDeque::new() }
     }
+}
 
+impl<T> PacketIds<T> {
     /// Number of identifiers in use.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.free.len()

@@ -4,25 +4,25 @@ use core::fmt;
 
 use bytes::Bytes;
 
-use crate::property::{Properties, Property};
+use crate::property::{IdSet, Properties, Property};
 
 /// The properties of a received packet, as the bytes that they were.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct PropertyBytes {
     bytes: Bytes,
-    seen: u64,
+    ids: IdSet,
 }
 
 impl PropertyBytes {
     pub(super) fn copy(properties: &Properties<'_>) -> Self {
         let bytes = Bytes::copy_from_slice(properties.as_bytes());
-        Self { bytes, seen: properties.seen() }
+        Self { bytes, ids: properties.ids() }
     }
 
     /// The properties.
     #[must_use]
     pub fn get(&self) -> Properties<'_> {
-        Properties::from_validated(&self.bytes, self.seen)
+        Properties::from_validated(&self.bytes, self.ids)
     }
 
     /// Reason String.

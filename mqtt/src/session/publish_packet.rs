@@ -40,16 +40,15 @@ impl Wire<'_> {
         1 + varint_len(body) + body
     }
 
-    /// Writes the packet. Its topic gets one of `maximum` topic aliases, unless the packet would
-    /// exceed the server's limit with it.
+    /// Writes the packet. Its topic gets a topic alias, unless the packet would exceed the server's
+    /// limit with it.
     pub(super) fn write(
         &self,
         output: &mut Output,
         aliases: &mut Outgoing,
-        maximum: u16,
         server: &Server,
     ) -> Result<(), Unwritable> {
-        let mut alias = aliases.choose(self.topic, maximum);
+        let mut alias = aliases.choose(self.topic);
         if self.len(alias) > server.packet_limit() {
             alias = Alias::None;
         }

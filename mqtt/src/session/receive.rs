@@ -6,7 +6,7 @@ use core::time::Duration;
 use bytes::{Buf as _, Bytes, BytesMut};
 
 use super::authenticate::Exchange;
-use super::deliveries::Arrival;
+use super::deliveries::{Arrival, Released};
 use super::error::{Error, Notice, Violation};
 use super::event::Event;
 use super::message::{Delivery, Message};
@@ -14,8 +14,8 @@ use super::properties::PropertyBytes;
 use super::{Phase, Session};
 use crate::error::Malformed;
 use crate::kind::Kind;
-use crate::packet::{self, Header, Packet, Publish};
-use crate::property::{Properties, Property, id};
+use crate::packet::{self, Ack, Header, Packet};
+use crate::property::Properties;
 use crate::qos::Qos;
 use crate::reason::Reason;
 use crate::topic;
@@ -82,12 +82,22 @@ impl Session {
                 self.end(Error::Disconnected(notice.into()));
                 Ok(())
             }
-            (Packet::PubAck(ack), Phase::Connected) => self.handle_puback(ack),
-            (Packet::PubRec(ack), Phase::Connected) => self.handle_pubrec(ack),
+            (Packet::PubAck(ack), Phase::Connected) => {
+                self.requests.handle_puback(ack, &mut self.out.events)
+            }
+            (Packet::PubRec(ack), Phase::Connected) => {
+                self.requests.handle_pubrec(ack, &mut self.out)
+            }
             (Packet::PubRel(ack), Phase::Connected) => self.handle_pubrel(ack.id),
-            (Packet::PubComp(ack), Phase::Connected) => self.handle_pubcomp(ack),
-            (Packet::SubAck(acks), Phase::Connected) => self.handle_suback(Kind::SubAck, acks),
-            (Packet::UnsubAck(acks), Phase::Connected) => self.handle_suback(Kind::UnsubAck, acks),
+            (Packet::PubComp(ack), Phase::Connected) => {
+                self.requests.handle_pubcomp(ack, &mut self.out.events)
+            }
+            (Packet::SubAck(acks), Phase::Connected) => {
+                self.requests.handle_suback(Kind::SubAck, acks, &mut self.out.events)
+            }
+            (Packet::UnsubAck(acks), Phase::Connected) => {
+                self.requests.handle_suback(Kind::UnsubAck, acks, &mut self.out.events)
+            }
             (Packet::PingResp, Phase::Connected) => {
                 self.timers.ping = None;
                 Ok(())
@@ -106,6 +116,18 @@ impl Session {
         self.check_method(&connack.properties)?;
         self.exchange = Exchange::None;
         self.establish(connack)
+    }
+
+    fn handle_pubrel(&mut self, id: NonZeroU16) -> Result<(), Error> {
+        let reason = match self.deliveries.release(id) {
+            Released::Known => Reason::SUCCESS,
+            Released::Unknown => Reason::PACKET_IDENTIFIER_NOT_FOUND,
+            Released::Early => {
+                return Err(Error::Protocol(Violation::PacketId(Kind::PubRel, id)));
+            }
+        };
+        self.out.output.put_ack(Packet::PubComp(Ack { id, reason, properties: () }));
+        Ok(())
     }
 
     /// Discards a PUBLISH with invalid properties, after acknowledging it at QoS 1 and 2.
@@ -131,7 +153,7 @@ impl Session {
         match self.deliveries.receive(id, qos, self.requested.receive_maximum) {
             Arrival::New(delivery) => Ok(Some(delivery)),
             Arrival::Duplicate => {
-                self.send_acknowledgements();
+                self.deliveries.send_acknowledgements(&mut self.out.output);
                 Ok(None)
             }
             Arrival::Exceeded => Err(Error::Protocol(Violation::ReceiveMaximum)),
@@ -144,7 +166,8 @@ impl Session {
             Ok(_) => return Ok(()),
             Err(error) => return self.reject_publish(packet, error),
         };
-        let alias = self.resolve_alias(&publish)?;
+        let maximum = self.requested.topic_alias_maximum;
+        let alias = self.incoming_aliases.resolve(&publish, maximum)?;
         let delivery = match publish.id {
             None => None,
             Some(id) => {
@@ -156,29 +179,8 @@ impl Session {
         };
         let mut message = Message::new(packet, &publish, alias);
         message.delivery = delivery;
-        self.events.push(Event::Message(message));
+        self.out.events.push(Event::Message(message));
         Ok(())
-    }
-
-    /// Sets or resolves the topic alias of a PUBLISH. Returns the topic if the packet lacks it.
-    fn resolve_alias(&mut self, publish: &Publish<'_>) -> Result<Option<Bytes>, Error> {
-        if !publish.properties.has(id::TOPIC_ALIAS) {
-            return Ok(None);
-        }
-        let alias = publish.properties.find(|property| match property {
-            Property::TopicAlias(alias) => Some(alias),
-            _ => None,
-        });
-        let alias = alias.unwrap_or_default();
-        if alias == 0 || alias > self.requested.topic_alias_maximum {
-            return Err(Error::Protocol(Violation::TopicAlias(alias)));
-        }
-        if !publish.topic.is_empty() {
-            self.incoming_aliases.set(alias, publish.topic);
-            return Ok(None);
-        }
-        let topic = self.incoming_aliases.get(alias);
-        topic.map(Some).ok_or(Error::Protocol(Violation::UnknownTopicAlias(alias)))
     }
 }
 

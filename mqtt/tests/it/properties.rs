@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use statestore_mqtt::property::{Encode, Pieces, Place, Properties, Property, bit, id};
+use statestore_mqtt::property::{Encode, IdSet, Pieces, Place, Properties, Property, id};
 use statestore_mqtt::{Kind, Malformed, Qos};
 
 use crate::generators::{LEGAL, property};
@@ -164,8 +164,8 @@ fn check(bytes: &[u8], place: Option<Kind>) {
     }
     let (Ok(properties), Some(expected)) = (received, expected) else { return };
     assert!(Pieces::new(bytes).filter_map(|piece| piece.read()).eq(expected.iter().copied()));
-    let seen = expected.iter().fold(0, |seen, property| seen | bit(property.id()));
-    assert_eq!(properties.seen(), seen);
+    let ids: Vec<_> = expected.iter().map(Property::id).collect();
+    assert_eq!(properties.ids(), IdSet::of(&ids));
     for id in 0..=u8::MAX {
         let first = expected.iter().find(|property| property.id() == id).copied();
         assert_eq!((properties.first(id), properties.has(id)), (first, first.is_some()));

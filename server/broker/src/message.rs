@@ -11,7 +11,7 @@ use crate::owner::Owner;
 use statestore_mqtt::Qos;
 use statestore_mqtt::Unwritable;
 use statestore_mqtt::packet::Publish;
-use statestore_mqtt::property::{Encode, Pieces, Properties, Property, bit, id};
+use statestore_mqtt::property::{Encode, IdSet, Pieces, Properties, Property, id};
 use statestore_mqtt::wire::{Length, Sink, put_varint};
 
 /// The publisher of a message.
@@ -67,8 +67,7 @@ pub struct Message {
     bytes: Bytes,
     properties: usize,
     shared: Option<Arc<SharedPayload>>,
-    /// Bit set of the property identifiers that occur.
-    seen: u64,
+    ids: IdSet,
     qos: Qos,
     retain: bool,
     expiry: Option<Expiry>,
@@ -86,22 +85,21 @@ struct Expiry {
     deadline: Duration,
 }
 
-/// Properties that belong to a connection, as a set of [`bit`]s.
-const OF_CONNECTION: u64 = bit(id::TOPIC_ALIAS) | bit(id::SUBSCRIPTION);
+/// Properties that belong to a connection.
+const OF_CONNECTION: IdSet = IdSet::of(&[id::TOPIC_ALIAS, id::SUBSCRIPTION]);
 
 /// Summary of encoded properties.
 struct Summary {
-    /// Bit set of the property identifiers that occur.
-    seen: u64,
+    ids: IdSet,
     /// Position and value of the message expiry interval.
     expiry: Option<(usize, u32)>,
 }
 
 impl Summary {
     fn of(properties: &[u8]) -> Self {
-        let (mut seen, mut expiry, mut at) = (0, None, 0);
+        let (mut ids, mut expiry, mut at) = (IdSet::default(), None, 0);
         for piece in Pieces::new(properties) {
-            seen |= bit(piece.id);
+            ids.insert(piece.id);
             if let Some(Property::MessageExpiry(seconds)) =
                 (piece.id == id::MESSAGE_EXPIRY).then(|| piece.read()).flatten()
             {
@@ -109,7 +107,7 @@ impl Summary {
             }
             at += piece.bytes.len();
         }
-        Self { seen, expiry }
+        Self { ids, expiry }
     }
 }
 
@@ -150,13 +148,13 @@ impl Message {
         let mut bytes = BytesMut::with_capacity(capacity);
         publish.properties.put(&mut bytes)?;
         let mut summary = Summary::of(&bytes);
-        if summary.seen & OF_CONNECTION != 0 {
+        if summary.ids.intersects(OF_CONNECTION) {
             let all = core::mem::replace(&mut bytes, BytesMut::with_capacity(capacity));
-            let kept = Pieces::new(&all).filter(|piece| bit(piece.id) & OF_CONNECTION == 0);
+            let kept = Pieces::new(&all).filter(|piece| !OF_CONNECTION.has(piece.id));
             kept.for_each(|piece| bytes.extend_from_slice(piece.bytes));
             summary = Summary::of(&bytes);
         }
-        let Summary { seen, expiry } = summary;
+        let Summary { ids, expiry } = summary;
         let expiry = expiry.map(|(at, seconds)| {
             let deadline = now.saturating_add(Duration::from_secs(seconds.into()));
             Expiry { at, seconds, deadline }
@@ -168,7 +166,7 @@ impl Message {
             bytes: bytes.freeze(),
             properties,
             shared,
-            seen,
+            ids,
             qos: publish.qos,
             retain: publish.retain,
             expiry,
@@ -209,7 +207,7 @@ impl Message {
     /// has its original value.
     #[must_use]
     pub fn properties(&self) -> Properties<'_> {
-        Properties::from_validated(self.bytes.get(..self.properties).unwrap_or_default(), self.seen)
+        Properties::from_validated(self.bytes.get(..self.properties).unwrap_or_default(), self.ids)
     }
 
     /// Payload. Its buffer may also contain the properties, which then stay in memory as long as the

@@ -223,8 +223,7 @@ async fn find_store(options: &Options) -> Result<Finding, LinkError> {
     }
     let finding = check(&mut socket, &options.client_id, &topic.to_string()).await;
     // The session of this client ends with its connection.
-    let now = socket.now();
-    socket.session_mut().disconnect(now, Reason::SUCCESS, Property::SessionExpiry(0));
+    socket.session_mut().disconnect(Reason::SUCCESS, Property::SessionExpiry(0));
     let _ = timeout(RESPONSE_WAIT, socket.flush()).await;
     finding
 }
@@ -321,10 +320,9 @@ fn is_for(message: &Message, topic: &str, id: &[u8]) -> bool {
 
 /// Subscribes to responses.
 fn subscribe(socket: &mut SessionSocket, filter: &str) -> Result<(), SendError> {
-    let now = socket.now();
     let options = SubscriptionOptions { qos: Qos::AtLeastOnce, ..SubscriptionOptions::default() };
     let token = 0;
-    socket.session_mut().subscribe(now, &[Subscription { filter, options }], (), token)
+    socket.session_mut().subscribe(&[Subscription { filter, options }], (), token)
 }
 
 /// No store should execute the request after the check.
@@ -366,6 +364,5 @@ fn publish(
     token: u64,
 ) -> Result<(), SendError> {
     let (qos, retain) = (Qos::AtLeastOnce, false);
-    let now = socket.now();
-    socket.session_mut().publish(now, Publish { topic, payload, qos, retain, properties, token })
+    socket.session_mut().publish(Publish { topic, payload, qos, retain, properties, token })
 }

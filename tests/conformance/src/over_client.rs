@@ -68,10 +68,10 @@ impl Open {
 impl Connection for Open {
     fn subscribe<'a>(&'a mut self, filter: &'a str) -> Pending<'a, u8> {
         Box::pin(async move {
-            let (now, token) = (self.socket.now(), self.token());
+            let token = self.token();
             let subscriptions = [Subscription::new(filter, Qos::AtLeastOnce)];
             let session = self.socket.session_mut();
-            session.subscribe(now, &subscriptions, (), token).map_err(Lost::because)?;
+            session.subscribe(&subscriptions, (), token).map_err(Lost::because)?;
             loop {
                 match self.event().await? {
                     Event::Subscribed { token: answered, reasons, .. } if answered == token => {
@@ -101,7 +101,7 @@ impl Connection for Open {
             .collect();
             let user = message.user_properties.iter();
             properties.extend(user.map(|(name, value)| Property::User(name, value)));
-            let (now, token) = (self.socket.now(), self.token());
+            let token = self.token();
             let publish = Publish {
                 topic: &message.topic,
                 payload: message.payload.clone(),
@@ -110,7 +110,7 @@ impl Connection for Open {
                 properties: &properties[..],
                 token,
             };
-            self.socket.session_mut().publish(now, publish).map_err(Lost::because)?;
+            self.socket.session_mut().publish(publish).map_err(Lost::because)?;
             if qos == Qos::AtMostOnce {
                 self.socket.flush().await.map_err(Lost::because)?;
                 return Ok(0);

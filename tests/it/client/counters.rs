@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use statestore_proto::client::{Event, Request};
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Refusal, RequestKind};
 use statestore_proto::transport::{Incoming, ReasonCode};
 
@@ -34,7 +35,7 @@ fn each_request_is_counted_once_by_verb_and_outcome() {
         complete(&mut rig, Request::new(Command::VDel { key: K, value: value.clone() }), ":-1\r\n");
         rig.submit(get());
         let token = rig.published().token.unwrap();
-        rig.client.handle_published(rig.now(), token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
+        rig.client.handle(rig.now(), Input::Published(token, ReasonCode::NO_MATCHING_SUBSCRIBERS));
         rig.completed();
         let id = rig.submit(get());
         assert!(rig.client.cancel(id));
@@ -80,7 +81,7 @@ fn each_event_is_counted_once() {
     rig.events();
     let junk = Bytes::from_static(b"junk");
     for round in 1..=2 {
-        rig.client.handle_publish(rig.now(), &Incoming::new("elsewhere", &junk));
+        rig.client.handle(rig.now(), Input::Message(&Incoming::new("elsewhere", &junk)));
         // A client follows stores that reply in turn once a second only.
         rig.pass(1_000);
         let ahead = format!("{}:0:s", EPOCH + rig.millis + 60_001);

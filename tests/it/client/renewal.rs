@@ -6,6 +6,7 @@ use bytes::Bytes;
 use statestore_proto::client::{
     ClientConfig, Event, Request, Unmatched, WatchEnd, WatchEvent, WatchId, WatchPhase,
 };
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Condition, Incarnation, Refusal, ServiceError};
 use statestore_proto::store::StoreConfig;
 use statestore_proto::time::Instant;
@@ -297,7 +298,7 @@ fn a_failed_renewal_is_retried_and_reports_nothing() {
     rig.pass(1);
     let registration = watch(&mut rig);
     let token = registration.token.unwrap();
-    rig.client.handle_published(rig.now(), token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
+    rig.client.handle(rig.now(), Input::Published(token, ReasonCode::NO_MATCHING_SUBSCRIBERS));
     rig.pass(999);
     assert_eq!(rig.client.poll_transmit(), None);
     rig.pass(1);

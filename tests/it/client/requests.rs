@@ -7,7 +7,7 @@ use statestore_proto::client::{
     Client, ClientConfig, ConfigError, Event, Outcome, Request, SubmitError, Unmatched,
 };
 use statestore_proto::hlc::{FencingToken, Hlc};
-use statestore_proto::machine::Machine;
+use statestore_proto::machine::{Input, Machine};
 use statestore_proto::message::{Command, Refusal, Reply, Response, ServiceError};
 use statestore_proto::topic::{NotificationTopic, REQUEST, RESERVED, TopicError};
 use statestore_proto::transport::{Correlation, Incoming, Qos, ReasonCode};
@@ -19,10 +19,10 @@ fn nothing_is_published_before_its_response_topic_is_subscribed() {
     let mut rig = Rig::offline();
     rig.submit(get());
     assert_eq!(rig.client.poll_transmit(), None);
-    rig.client.handle_connected(rig.now(), false);
+    rig.client.handle(rig.now(), Input::Connected { session_present: false });
     let (filter, token) = rig.subscribe().unwrap();
     assert_eq!((filter, rig.client.poll_transmit()), (response_topic(), None));
-    rig.client.handle_subscribed(rig.now(), token, ReasonCode::GRANTED_QOS_1);
+    rig.client.handle(rig.now(), Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
     assert_eq!((rig.client.poll_event(), rig.client.is_ready()), (Some(Event::Ready), true));
     assert_eq!(rig.sent().1, Command::Get { key: Bytes::from_static(b"k") });
     assert_eq!(rig.client.poll_transmit(), None);
@@ -32,14 +32,14 @@ fn nothing_is_published_before_its_response_topic_is_subscribed() {
 fn a_suback_of_an_earlier_connection_is_ignored() {
     let mut rig = Rig::offline();
     rig.submit(get());
-    rig.client.handle_connected(rig.now(), false);
+    rig.client.handle(rig.now(), Input::Connected { session_present: false });
     let (_, old) = rig.subscribe().unwrap();
     rig.disconnect();
-    rig.client.handle_connected(rig.now(), false);
+    rig.client.handle(rig.now(), Input::Connected { session_present: false });
     let (_, new) = rig.subscribe().unwrap();
-    rig.client.handle_subscribed(rig.now(), old, ReasonCode::GRANTED_QOS_1);
+    rig.client.handle(rig.now(), Input::Subscribed(old, ReasonCode::GRANTED_QOS_1));
     assert_eq!((rig.client.poll_event(), rig.client.poll_transmit()), (None, None));
-    rig.client.handle_subscribed(rig.now(), new, ReasonCode::GRANTED_QOS_1);
+    rig.client.handle(rig.now(), Input::Subscribed(new, ReasonCode::GRANTED_QOS_1));
     assert!(rig.client.is_ready());
 }
 
@@ -47,9 +47,9 @@ fn a_suback_of_an_earlier_connection_is_ignored() {
 fn requests_wait_for_the_next_connection_after_a_refused_subscription() {
     let mut rig = Rig::offline();
     let id = rig.submit(get().timeout(Duration::from_secs(5)));
-    rig.client.handle_connected(rig.now(), false);
+    rig.client.handle(rig.now(), Input::Connected { session_present: false });
     let (filter, token) = rig.subscribe().unwrap();
-    rig.client.handle_subscribed(rig.now(), token, ReasonCode::NOT_AUTHORIZED);
+    rig.client.handle(rig.now(), Input::Subscribed(token, ReasonCode::NOT_AUTHORIZED));
     let failed =
         Event::SubscribeFailed { filter: filter.into(), reason: ReasonCode::NOT_AUTHORIZED };
     assert_eq!((rig.events(), rig.client.poll_transmit()), (vec![failed], None));
@@ -64,16 +64,16 @@ fn requests_wait_for_the_next_connection_after_a_refused_subscription() {
 fn a_client_is_ready_from_suback_to_disconnect() {
     let mut rig = Rig::offline();
     assert!(!rig.client.is_ready());
-    rig.client.handle_connected(rig.now(), false);
+    rig.client.handle(rig.now(), Input::Connected { session_present: false });
     let (_, token) = rig.subscribe().unwrap();
     assert!(!rig.client.is_ready(), "requested, not granted");
-    rig.client.handle_subscribed(rig.now(), token, ReasonCode::GRANTED_QOS_1);
+    rig.client.handle(rig.now(), Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
     assert!(rig.client.is_ready());
     rig.disconnect();
     assert!(!rig.client.is_ready());
-    rig.client.handle_connected(rig.now(), false);
+    rig.client.handle(rig.now(), Input::Connected { session_present: false });
     let (_, token) = rig.subscribe().unwrap();
-    rig.client.handle_subscribed(rig.now(), token, ReasonCode::NOT_AUTHORIZED);
+    rig.client.handle(rig.now(), Input::Subscribed(token, ReasonCode::NOT_AUTHORIZED));
     assert!(!rig.client.is_ready(), "refused");
 }
 
@@ -237,7 +237,7 @@ fn connecting_without_a_disconnect_completes_sent_requests_as_connection_lost() 
     let mut rig = Rig::ready();
     let sent = rig.submit(set());
     rig.sent();
-    rig.client.handle_connected(rig.now(), false);
+    rig.client.handle(rig.now(), Input::Connected { session_present: false });
     assert_eq!(rig.completed(), (sent, Outcome::ConnectionLost));
 }
 
@@ -249,7 +249,7 @@ fn with_a_kept_session_requests_stay_pending_until_session_present_is_known() {
     let publish = rig.sent().0;
     rig.disconnect();
     assert_eq!(rig.events(), []);
-    rig.client.handle_connected(rig.now(), true);
+    rig.client.handle(rig.now(), Input::Connected { session_present: true });
     rig.grant();
     assert_eq!((rig.events(), rig.client.poll_transmit()), (vec![Event::Ready], None));
     rig.reply(&publish, "+OK\r\n", None);
@@ -258,7 +258,7 @@ fn with_a_kept_session_requests_stay_pending_until_session_present_is_known() {
     let id = rig.submit(set());
     rig.sent();
     rig.disconnect();
-    rig.client.handle_connected(rig.now(), false);
+    rig.client.handle(rig.now(), Input::Connected { session_present: false });
     assert_eq!(rig.completed(), (id, Outcome::ConnectionLost));
 }
 
@@ -313,12 +313,12 @@ fn a_failed_puback_completes_the_request_as_undelivered() {
         let mut rig = Rig::ready();
         let id = rig.submit(set());
         let token = rig.sent().0.token.unwrap();
-        rig.client.handle_published(rig.now(), token, ReasonCode::SUCCESS);
+        rig.client.handle(rig.now(), Input::Published(token, ReasonCode::SUCCESS));
         assert_eq!(rig.events(), []);
-        rig.client.handle_published(rig.now(), token, reason);
+        rig.client.handle(rig.now(), Input::Published(token, reason));
         assert_eq!(rig.completed(), (id, Outcome::Undelivered(reason)));
         assert!(!Outcome::Undelivered(reason).may_be_applied());
-        rig.client.handle_published(rig.now(), token, reason);
+        rig.client.handle(rig.now(), Input::Published(token, reason));
         assert_eq!(rig.events(), []);
     }
 }
@@ -336,7 +336,7 @@ fn unmatched_messages_are_reported_and_change_nothing() {
     for data in foreign.into_iter().map(Some).chain([None]) {
         let mut incoming = Incoming::new(&response, &reply);
         incoming.correlation_data = data;
-        rig.client.handle_publish(rig.now(), &incoming);
+        rig.client.handle(rig.now(), Input::Message(&incoming));
         assert_eq!(rig.events(), [Event::Unmatched(Unmatched::ForeignReply)], "{data:?}");
     }
     let mut retained = Incoming::new(&response, &reply);
@@ -348,7 +348,7 @@ fn unmatched_messages_are_reported_and_change_nothing() {
         (Incoming::new("", &junk), Unmatched::Topic),
         (Incoming::new(&key, &junk), Unmatched::Notification),
     ] {
-        rig.client.handle_publish(rig.now(), &incoming);
+        rig.client.handle(rig.now(), Input::Message(&incoming));
         assert_eq!(rig.events(), [Event::Unmatched(unmatched)]);
     }
     assert_eq!((rig.client.outstanding(), rig.client.cancel(id)), (1, true));
@@ -463,7 +463,7 @@ fn invalid_configuration_is_rejected() {
     assert_eq!(error(renewing(Some(Duration::from_nanos(1)))), None);
     assert_eq!(error(renewing(None)), None);
     let mut rig = Rig::with(named("c").response_topic("my/replies"));
-    rig.client.handle_connected(rig.now(), false);
+    rig.client.handle(rig.now(), Input::Connected { session_present: false });
     assert_eq!(rig.subscribe().unwrap().0, "my/replies");
 }
 
@@ -555,7 +555,7 @@ fn the_reason_of_a_refusal_is_reported_before_its_completion() {
         let mut incoming = Incoming::new(&topic, &payload);
         incoming.correlation_data = request.correlation_data.as_ref().map(Correlation::as_bytes);
         incoming.user_property("statestore-reason", reason);
-        rig.client.handle_publish(rig.now(), &incoming);
+        rig.client.handle(rig.now(), Input::Message(&incoming));
         let explained = match rig.client.poll_event() {
             Some(Event::Explained { id: of, reason }) => Some((of == id, reason.to_string())),
             Some(Event::Completed { .. }) => None,

@@ -5,6 +5,7 @@ use statestore_proto::client::{
     Event, SubmitError, Unmatched, WatchEnd, WatchEvent, WatchId, WatchPhase,
 };
 use statestore_proto::limits::ClientLimits;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Refusal, ServiceError};
 use statestore_proto::transport::{Publish, ReasonCode};
 
@@ -64,7 +65,7 @@ fn no_registration_is_sent_before_notifications_are_subscribed() {
     let id = watch(&mut rig);
     let (filter, token) = rig.subscribe().unwrap();
     assert_eq!((filter, rig.client.poll_transmit()), (super::filter(), None));
-    rig.client.handle_subscribed(rig.now(), token, ReasonCode::GRANTED_QOS_1);
+    rig.client.handle(rig.now(), Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
     register(&mut rig);
     read(&mut rig, "$1\r\nv\r\n", Some("5:0:s"));
     assert_eq!(watch_events(&mut rig, id), [changed(Some("v"), "5:0:s"), WatchEvent::Live]);
@@ -104,7 +105,7 @@ fn watch_phase_follows_the_requests_of_a_watch() {
 fn a_connection_subscribes_to_both_topics_when_there_are_watches() {
     let mut rig = Rig::offline();
     watch(&mut rig);
-    rig.client.handle_connected(rig.now(), false);
+    rig.client.handle(rig.now(), Input::Connected { session_present: false });
     let filters = [rig.subscribe().unwrap().0, rig.subscribe().unwrap().0];
     assert_eq!(filters, [response_topic(), filter()]);
 }
@@ -114,7 +115,7 @@ fn requests_continue_after_a_refused_notification_subscription() {
     let mut rig = Rig::ready();
     watch(&mut rig);
     let (filter, token) = rig.subscribe().unwrap();
-    rig.client.handle_subscribed(rig.now(), token, ReasonCode::NOT_AUTHORIZED);
+    rig.client.handle(rig.now(), Input::Subscribed(token, ReasonCode::NOT_AUTHORIZED));
     let failed =
         Event::SubscribeFailed { filter: filter.into(), reason: ReasonCode::NOT_AUTHORIZED };
     assert_eq!(rig.events(), [failed]);
@@ -246,10 +247,9 @@ fn failed_requests_of_a_watch_are_retried() {
     expect(&mut rig, &Command::Watch { key: K });
     rig.pass(10_000);
     let rejected = expect(&mut rig, &Command::Watch { key: K });
-    rig.client.handle_published(
+    rig.client.handle(
         rig.now(),
-        rejected.token.unwrap(),
-        ReasonCode::NO_MATCHING_SUBSCRIBERS,
+        Input::Published(rejected.token.unwrap(), ReasonCode::NO_MATCHING_SUBSCRIBERS),
     );
     assert_eq!(rig.client.poll_transmit(), None, "no store is subscribed: retry later");
     rig.pass(10_000);
@@ -352,7 +352,7 @@ fn an_end_during_a_full_event_queue_is_reported_after_a_reconnect() {
     read(&mut rig, "$1\r\na\r\n", Some("5:0:s"));
     rig.client.unwatch(rig.now(), id);
     rig.disconnect();
-    rig.client.handle_connected(rig.now(), false);
+    rig.client.handle(rig.now(), Input::Connected { session_present: false });
     rig.grant();
     let expected = [changed(Some("a"), "5:0:s"), WatchEvent::Ended(WatchEnd::Stopped)];
     assert_eq!(watch_events(&mut rig, id), expected);
@@ -426,7 +426,7 @@ fn an_undelivered_registration_is_retried_after_a_tenth_of_the_timeout() {
     rig.connect();
     let registration = expect(&mut rig, &Command::Watch { key: K });
     let token = registration.token.unwrap();
-    rig.client.handle_published(rig.now(), token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
+    rig.client.handle(rig.now(), Input::Published(token, ReasonCode::NO_MATCHING_SUBSCRIBERS));
     rig.pass(999);
     assert_eq!(rig.client.poll_transmit(), None);
     rig.pass(1);
@@ -446,7 +446,7 @@ fn after_a_reconnect_lower_versions_are_reported_unless_the_session_was_kept() {
         rig.notify("k", None, Some("5:0:s"));
         rig.disconnect();
         rig.events();
-        rig.client.handle_connected(rig.now(), kept);
+        rig.client.handle(rig.now(), Input::Connected { session_present: kept });
         rig.grant();
         assert_eq!(rig.client.poll_event(), Some(Event::Ready));
         register(&mut rig);

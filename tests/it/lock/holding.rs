@@ -10,9 +10,9 @@ fn lease_counts_from_sending_and_ends_a_margin_early() {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(90), None).unwrap();
     assert_eq!(rig.lock.state(), LockState::Waiting);
-    let ticket = rig.takes(100);
+    let ticket = rig.expect_set(100);
     assert!(!rig.lock.is_held(at(100)));
-    rig.answer(340, ticket, done(5));
+    rig.reply(340, ticket, done(5));
     assert_eq!(rig.events(), [LockEvent::Acquired { token: token(5) }]);
     assert_eq!(rig.lock.held_until(), Some(at(1_000)));
     assert!(rig.lock.is_held(at(999)) && !rig.lock.is_held(at(1_000)));
@@ -31,10 +31,10 @@ fn holding_ends_one_margin_before_the_lease_rounded_to_milliseconds() {
     for (margin, until) in [(Duration::ZERO, 10), (Duration::from_micros(1), 9), (millis(9), 1)] {
         let mut rig = Rig::new(config(margin));
         rig.lock.acquire(at(0), None).unwrap();
-        let (ticket, request) = rig.submits(0);
+        let (ticket, request) = rig.expect_request(0);
         let Some(Command::Set { expiry, .. }) = request.command() else { panic!("{request:?}") };
         assert_eq!(*expiry, Expiry::from_millis(10));
-        rig.answer(0, ticket, done(5));
+        rig.reply(0, ticket, done(5));
         assert_eq!(rig.lock.held_until(), Some(at(until)), "{margin:?}");
     }
 }
@@ -43,14 +43,14 @@ fn holding_ends_one_margin_before_the_lease_rounded_to_milliseconds() {
 fn reply_after_the_lease_does_not_acquire() {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), None).unwrap();
-    let ticket = rig.takes(0);
-    rig.answer(900, ticket, done(5));
+    let ticket = rig.expect_set(0);
+    rig.reply(900, ticket, done(5));
     assert_eq!((rig.lock.state(), rig.events()), (LockState::Waiting, vec![]));
     // The next SET renews the stored value.
     let due = rig.lock.poll_timeout().unwrap().as_millis();
     assert!((940..=980).contains(&due), "{due}");
-    let ticket = rig.takes(due);
-    rig.answer(due + 899, ticket, done(6));
+    let ticket = rig.expect_set(due);
+    rig.reply(due + 899, ticket, done(6));
     assert_eq!(rig.events(), [LockEvent::Acquired { token: token(6) }]);
 }
 
@@ -58,9 +58,9 @@ fn reply_after_the_lease_does_not_acquire() {
 fn renewal_extends_the_lease_and_returns_a_newer_token() {
     let mut rig = Rig::held();
     rig.idle_until(10, 300);
-    let ticket = rig.takes(310);
+    let ticket = rig.expect_set(310);
     assert_eq!(rig.lock.token(at(320)), Some(&token(5)));
-    rig.answer(330, ticket, done(6));
+    rig.reply(330, ticket, done(6));
     assert_eq!(rig.events(), [LockEvent::Renewed { token: token(6) }]);
     assert_eq!(rig.lock.held_until(), Some(at(1_210)));
     rig.idle_until(330, 610);
@@ -72,8 +72,8 @@ fn fenced_write_carries_the_newest_token_and_a_read_none() {
     let write = || Request::del("data");
     let fenced = |lock: &Lock, now| lock.fence(now, write()).map(Request::from);
     assert_eq!(fenced(&rig.lock, at(10)).unwrap().fencing_token(), Some(&token(5)));
-    let ticket = rig.takes(300);
-    rig.answer(310, ticket, done(6));
+    let ticket = rig.expect_set(300);
+    rig.reply(310, ticket, done(6));
     let set = Request::from(rig.lock.fence(at(310), Request::set("data", "v")).unwrap());
     let vdel = Request::from(rig.lock.fence(at(310), Request::vdel("data", "v")).unwrap());
     for request in [fenced(&rig.lock, at(310)).unwrap(), set, vdel] {
@@ -98,11 +98,11 @@ fn failed_renewal_is_retried_within_the_lease() {
         let mut now = 300;
         let mut tries = 0;
         while now < 900 {
-            let (ticket, request) = rig.submits(now);
+            let (ticket, request) = rig.expect_request(now);
             let limit = request.timeout().unwrap();
             assert_eq!(limit, millis(250).min(at(900).duration_since(at(now))), "at {now}");
             tries += 1;
-            rig.answer((now + 5).min(899), ticket, failure.clone());
+            rig.reply((now + 5).min(899), ticket, failure.clone());
             assert_eq!(rig.events(), [], "{failure:?}");
             now = rig.lock.poll_timeout().unwrap().as_millis();
         }
@@ -116,8 +116,8 @@ fn failed_renewal_is_retried_within_the_lease() {
 fn late_failed_renewal_is_retried_within_half_of_the_remaining_lease() {
     for (failed, latest) in [(860, 880), (898, 899), (899, 900)] {
         let mut rig = Rig::held();
-        let ticket = rig.takes(300);
-        rig.answer(failed, ticket, lost());
+        let ticket = rig.expect_set(300);
+        rig.reply(failed, ticket, lost());
         let due = rig.lock.poll_timeout().unwrap().as_millis();
         assert!(failed < due && due <= latest, "failed at {failed}, due at {due}");
     }
@@ -127,19 +127,19 @@ fn late_failed_renewal_is_retried_within_half_of_the_remaining_lease() {
 fn unpolled_renewals_are_merged_per_holding() {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), None).unwrap();
-    let ticket = rig.takes(0);
-    rig.answer(10, ticket, done(5));
+    let ticket = rig.expect_set(0);
+    rig.reply(10, ticket, done(5));
     for (now, wall) in [(310, 6), (620, 7)] {
-        let ticket = rig.takes(now);
-        rig.answer(now, ticket, done(wall));
+        let ticket = rig.expect_set(now);
+        rig.reply(now, ticket, done(wall));
     }
     rig.lock.release(at(630));
-    let ticket = rig.frees(630);
-    rig.answer(640, ticket, replied(Reply::Removed, Some(7)));
+    let ticket = rig.expect_vdel(630);
+    rig.reply(640, ticket, replied(Reply::Removed, Some(7)));
     rig.lock.acquire(at(650), None).unwrap();
     for (now, wall) in [(650, 8), (950, 9), (1_250, 10)] {
-        let ticket = rig.takes_as(now, "me/3132333435363738/2");
-        rig.answer(now, ticket, done(wall));
+        let ticket = rig.expect_set_of(now, "me/3132333435363738/2");
+        rig.reply(now, ticket, done(wall));
     }
     let expected = [
         LockEvent::Acquired { token: token(5) },
@@ -163,15 +163,15 @@ fn final_failure_of_a_renewal_loses_the_lock_at_once() {
         (replied(Reply::Error(unknown.clone()), None), LossReason::Refused(unknown)),
     ] {
         let mut rig = Rig::held();
-        let ticket = rig.takes(300);
-        rig.answer(310, ticket, outcome.clone());
+        let ticket = rig.expect_set(300);
+        rig.reply(310, ticket, outcome.clone());
         assert_eq!(rig.events(), [LockEvent::Lost(loss.clone())]);
         assert!(!rig.lock.is_held(at(310)));
         // A value of another holder needs no removal.
         if loss == LossReason::Taken {
             assert!(rig.lock.is_settled() && rig.lock.poll_action(at(310)).is_none());
         } else {
-            rig.frees(310);
+            rig.expect_vdel(310);
         }
     }
 }
@@ -179,17 +179,17 @@ fn final_failure_of_a_renewal_loses_the_lock_at_once() {
 #[test]
 fn renewal_confirmed_after_the_loss_is_released() {
     let mut rig = Rig::held();
-    let ticket = rig.takes(890);
-    rig.answer(900, ticket, done(6));
+    let ticket = rig.expect_set(890);
+    rig.reply(900, ticket, done(6));
     assert_eq!(rig.events(), [LockEvent::Lost(LossReason::Expired)], "the loss comes first");
-    rig.frees(900);
+    rig.expect_vdel(900);
 }
 
 #[test]
 fn refusal_of_the_newest_token_loses_the_lock() {
     let mut rig = Rig::held();
-    let ticket = rig.takes(300);
-    rig.answer(310, ticket, done(6));
+    let ticket = rig.expect_set(300);
+    rig.reply(310, ticket, done(6));
     rig.events();
     rig.lock.handle_fenced_out(at(320), &token(5));
     rig.lock.handle_fenced_out(at(320), &token(7));
@@ -217,9 +217,9 @@ fn newer_change_by_another_holder_loses_the_lock() {
     ] {
         let mut rig = Rig::new(config().watch_holder(true));
         rig.lock.acquire(at(0), None).unwrap();
-        rig.watches(0);
-        let ticket = rig.takes(0);
-        rig.answer(10, ticket, done(5));
+        rig.expect_watch(0);
+        let ticket = rig.expect_set(0);
+        rig.reply(10, ticket, done(5));
         rig.events();
         rig.lock.handle_watch(at(20), &event);
         let reported: Vec<LockEvent> = rig.events();
@@ -231,7 +231,7 @@ fn newer_change_by_another_holder_loses_the_lock() {
         assert_eq!(rig.lock.is_held(at(20)), loss.is_none());
         // The notification may be false: the value is removed if the store still contains it.
         match loss {
-            Some(_) => _ = rig.frees(20),
+            Some(_) => _ = rig.expect_vdel(20),
             None => assert!(rig.lock.poll_action(at(20)).is_none()),
         }
     }
@@ -241,10 +241,10 @@ fn newer_change_by_another_holder_loses_the_lock() {
 fn held_and_watching() -> Rig {
     let mut rig = Rig::held();
     for (now, wall) in [(310, 6), (900, 7)] {
-        let ticket = rig.takes(now);
-        rig.answer(now, ticket, done(wall));
+        let ticket = rig.expect_set(now);
+        rig.reply(now, ticket, done(wall));
     }
-    rig.watches(1_010);
+    rig.expect_watch(1_010);
     rig.events();
     rig
 }
@@ -253,12 +253,12 @@ fn held_and_watching() -> Rig {
 fn lock_held_for_a_second_watches_its_key_until_it_is_over() {
     let mut rig = Rig::held();
     for (now, wall) in [(310, 6), (620, 7), (930, 8)] {
-        let ticket = rig.takes(now);
-        rig.answer(now, ticket, done(wall));
+        let ticket = rig.expect_set(now);
+        rig.reply(now, ticket, done(wall));
     }
     assert_eq!(rig.lock.poll_timeout(), Some(at(1_010)));
     assert!(rig.lock.poll_action(at(1_009)).is_none());
-    rig.watches(1_010);
+    rig.expect_watch(1_010);
     rig.events();
     rig.lock.handle_watch(at(1_020), &changed(Some(VALUE), Some(8)));
     rig.lock.handle_watch(at(1_020), &WatchEvent::Live);
@@ -266,8 +266,8 @@ fn lock_held_for_a_second_watches_its_key_until_it_is_over() {
     rig.lock.handle_watch(at(1_100), &changed(None, Some(9)));
     assert_eq!(rig.events(), [LockEvent::Lost(LossReason::Deleted)]);
     assert!(matches!(rig.lock.poll_action(at(1_100)), Some(LockAction::Unwatch)));
-    let ticket = rig.frees(1_100);
-    rig.answer(1_110, ticket, replied(Reply::NothingRemoved, None));
+    let ticket = rig.expect_vdel(1_100);
+    rig.reply(1_110, ticket, replied(Reply::NothingRemoved, None));
     assert!(rig.lock.is_settled());
 }
 
@@ -306,8 +306,8 @@ fn single_try_ends_with_its_outcome() {
         let mut rig = Rig::new(config());
         rig.lock.try_acquire(at(0)).unwrap();
         assert_eq!(rig.lock.try_acquire(at(0)), Err(AcquireError::Active));
-        let ticket = rig.takes(0);
-        rig.answer(10, ticket, outcome.clone());
+        let ticket = rig.expect_set(0);
+        rig.reply(10, ticket, outcome.clone());
         assert_eq!(rig.events(), [LockEvent::AcquireFailed(reason)]);
         assert_eq!(rig.lock.state(), LockState::Free);
         // Only a SET that may have been applied is removed.
@@ -321,11 +321,11 @@ fn single_try_ends_with_its_outcome() {
 fn new_holding_requires_a_greater_token() {
     let mut rig = Rig::held();
     rig.lock.release(at(20));
-    let ticket = rig.frees(20);
-    rig.answer(30, ticket, replied(Reply::Removed, Some(5)));
+    let ticket = rig.expect_vdel(20);
+    rig.reply(30, ticket, replied(Reply::Removed, Some(5)));
     rig.lock.acquire(at(40), None).unwrap();
-    let ticket = rig.takes_as(40, "me/3132333435363738/2");
-    rig.answer(50, ticket, done(5));
+    let ticket = rig.expect_set_of(40, "me/3132333435363738/2");
+    rig.reply(50, ticket, done(5));
     let expected = [
         LockEvent::Released { confirmed: true },
         LockEvent::AcquireFailed(NotAcquired::BadVersion),

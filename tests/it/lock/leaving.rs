@@ -16,12 +16,12 @@ fn release_sends_one_vdel_and_reports_one_event() {
         assert_eq!(rig.lock.state(), LockState::Released);
         assert!(!rig.lock.is_held(at(20)) && !rig.lock.is_settled());
         assert!(!rig.lock.release(at(20)), "once");
-        let ticket = rig.frees(20);
+        let ticket = rig.expect_vdel(20);
         assert!(rig.lock.poll_action(at(20)).is_none());
-        rig.answer(30, ticket, replied(reply, None));
+        rig.reply(30, ticket, replied(reply, None));
         assert_eq!(rig.events(), [LockEvent::Released { confirmed }]);
         assert!(rig.lock.is_settled() && rig.lock.poll_timeout().is_none());
-        rig.answer(40, ticket, replied(Reply::Removed, None));
+        rig.reply(40, ticket, replied(Reply::Removed, None));
         assert_eq!(rig.events(), []);
     }
 }
@@ -33,10 +33,10 @@ fn unanswered_release_is_retried_until_the_lease_ends() {
         rig.lock.release(at(20));
         let (mut now, mut tries) = (20, 0);
         while now < 1_010 {
-            let ticket = rig.frees(now);
+            let ticket = rig.expect_vdel(now);
             tries += 1;
             assert!(rig.lock.poll_timeout() == Some(at(1_010)), "bounded while outstanding");
-            rig.answer(now + 5, ticket, failure.clone());
+            rig.reply(now + 5, ticket, failure.clone());
             assert_eq!(rig.events(), []);
             now = rig.lock.poll_timeout().unwrap().as_millis();
         }
@@ -51,12 +51,12 @@ fn unanswered_release_is_retried_until_the_lease_ends() {
 fn release_without_any_reply_ends_with_the_lease() {
     let mut rig = Rig::held();
     rig.lock.release(at(20));
-    let ticket = rig.frees(20);
+    let ticket = rig.expect_vdel(20);
     rig.lock.handle_timeout(at(1_009));
     assert_eq!(rig.events(), []);
     rig.lock.handle_timeout(at(1_010));
     assert_eq!(rig.events(), [LockEvent::Released { confirmed: false }]);
-    rig.answer(1_020, ticket, replied(Reply::Removed, None));
+    rig.reply(1_020, ticket, replied(Reply::Removed, None));
     assert_eq!(rig.events(), []);
 }
 
@@ -64,13 +64,13 @@ fn release_without_any_reply_ends_with_the_lease() {
 fn release_waits_for_an_outstanding_renewal() {
     for (outcome, frees) in [(done(6), true), (lost(), true), (not_applied(), false)] {
         let mut rig = Rig::held();
-        let renewal = rig.takes(300);
+        let renewal = rig.expect_set(300);
         rig.lock.release(at(310));
         assert!(rig.lock.poll_action(at(310)).is_none(), "one request at a time");
-        rig.answer(320, renewal, outcome);
+        rig.reply(320, renewal, outcome);
         if frees {
-            let ticket = rig.frees(320);
-            rig.answer(330, ticket, replied(Reply::Removed, None));
+            let ticket = rig.expect_vdel(320);
+            rig.reply(330, ticket, replied(Reply::Removed, None));
         }
         assert_eq!(rig.events(), [LockEvent::Released { confirmed: true }]);
         assert!(rig.lock.is_settled() && rig.lock.poll_action(at(330)).is_none());
@@ -83,7 +83,7 @@ fn acquisition_confirmed_after_giving_up_is_released() {
         for deadline in [Some(100), None] {
             let mut rig = Rig::new(config());
             rig.lock.acquire(at(0), deadline.map(at)).unwrap();
-            let ticket = rig.takes(0);
+            let ticket = rig.expect_set(0);
             let reason = if deadline.is_some() {
                 rig.lock.handle_timeout(at(100));
                 NotAcquired::Deadline
@@ -93,10 +93,10 @@ fn acquisition_confirmed_after_giving_up_is_released() {
             };
             assert_eq!(rig.events(), [LockEvent::AcquireFailed(reason)]);
             assert!(rig.lock.poll_action(at(100)).is_none() && !rig.lock.is_settled());
-            rig.answer(110, ticket, outcome.clone());
+            rig.reply(110, ticket, outcome.clone());
             assert_eq!(rig.lock.state(), LockState::Free);
-            let ticket = rig.frees(110);
-            rig.answer(120, ticket, replied(Reply::Removed, None));
+            let ticket = rig.expect_vdel(110);
+            rig.reply(120, ticket, replied(Reply::Removed, None));
             assert!(rig.lock.is_settled());
             assert_eq!(rig.events(), [], "nothing was held");
         }
@@ -108,9 +108,9 @@ fn unapplied_try_is_not_released() {
     for outcome in [not_applied(), Ok(Outcome::TimedOut { sent: false }), Err(SubmitError::Full)] {
         let mut rig = Rig::new(config());
         rig.lock.acquire(at(0), None).unwrap();
-        let ticket = rig.takes(0);
+        let ticket = rig.expect_set(0);
         rig.lock.release(at(100));
-        rig.answer(110, ticket, outcome);
+        rig.reply(110, ticket, outcome);
         assert!(rig.lock.is_settled() && rig.lock.poll_action(at(110)).is_none());
     }
 }
@@ -119,10 +119,10 @@ fn unapplied_try_is_not_released() {
 fn earlier_unanswered_try_is_released() {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), None).unwrap();
-    let ticket = rig.takes(0);
-    rig.answer(250, ticket, lost());
+    let ticket = rig.expect_set(0);
+    rig.reply(250, ticket, lost());
     rig.lock.release(at(260));
-    rig.frees(260);
+    rig.expect_vdel(260);
 }
 
 #[test]
@@ -131,11 +131,11 @@ fn lost_value_is_removed_and_never_reused() {
     rig.lock.handle_timeout(at(900));
     assert_eq!(rig.events(), [LockEvent::Lost(LossReason::Expired)]);
     rig.lock.acquire(at(900), None).unwrap();
-    let ticket = rig.frees(900);
+    let ticket = rig.expect_vdel(900);
     assert!(rig.lock.poll_action(at(900)).is_none(), "first the old one");
-    rig.answer(910, ticket, replied(Reply::Removed, None));
-    let ticket = rig.takes_as(910, "me/3132333435363738/2");
-    rig.answer(920, ticket, done(7));
+    rig.reply(910, ticket, replied(Reply::Removed, None));
+    let ticket = rig.expect_set_of(910, "me/3132333435363738/2");
+    rig.reply(920, ticket, done(7));
     assert_eq!(rig.events(), [LockEvent::Acquired { token: token(7) }]);
 }
 
@@ -143,13 +143,13 @@ fn lost_value_is_removed_and_never_reused() {
 fn unremoved_value_expires_before_the_next_try() {
     let mut rig = Rig::held();
     rig.lock.release(at(20));
-    let ticket = rig.frees(20);
+    let ticket = rig.expect_vdel(20);
     rig.lock.acquire(at(30), None).unwrap();
     assert!(rig.lock.poll_action(at(1_009)).is_none());
     rig.lock.handle_timeout(at(1_010));
     assert_eq!(rig.events(), [LockEvent::Released { confirmed: false }]);
-    rig.takes_as(1_010, "me/3132333435363738/2");
-    rig.answer(1_015, ticket, replied(Reply::Removed, None));
+    rig.expect_set_of(1_010, "me/3132333435363738/2");
+    rig.reply(1_015, ticket, replied(Reply::Removed, None));
     assert_eq!(rig.events(), [], "this reply is no longer expected");
 }
 

@@ -33,8 +33,8 @@ fn done_by(incarnation: Option<Incarnation>, wall: u64) -> Result<Outcome, Submi
 fn held_at(incarnation: Option<Incarnation>) -> Rig {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), None).unwrap();
-    let ticket = rig.takes(0);
-    rig.answer(10, ticket, done_by(incarnation, 5));
+    let ticket = rig.expect_set(0);
+    rig.reply(10, ticket, done_by(incarnation, 5));
     assert_eq!(rig.events(), [LockEvent::Acquired { token: token(5) }]);
     rig
 }
@@ -43,12 +43,12 @@ fn held_at(incarnation: Option<Incarnation>) -> Rig {
 fn renewal_at_another_store_loses_and_releases_the_lock() {
     for (before, after) in [(ONE, TWO), (ONE, None), (None, TWO)] {
         let mut rig = held_at(before);
-        let ticket = rig.takes(300);
-        rig.answer(310, ticket, done_by(after, 6));
+        let ticket = rig.expect_set(300);
+        rig.reply(310, ticket, done_by(after, 6));
         assert_eq!(rig.events(), [LockEvent::Lost(LossReason::StoreReplaced)]);
         assert!(!rig.lock.is_held(at(310)));
-        let ticket = rig.frees(310);
-        rig.answer(320, ticket, by(after, Reply::Removed, Some(6)));
+        let ticket = rig.expect_vdel(310);
+        rig.reply(320, ticket, by(after, Reply::Removed, Some(6)));
         assert!(rig.lock.is_settled());
     }
 }
@@ -57,8 +57,8 @@ fn renewal_at_another_store_loses_and_releases_the_lock() {
 fn renewal_at_the_same_store_renews() {
     for store in [ONE, None] {
         let mut rig = held_at(store);
-        let ticket = rig.takes(300);
-        rig.answer(310, ticket, done_by(store, 6));
+        let ticket = rig.expect_set(300);
+        rig.reply(310, ticket, done_by(store, 6));
         rig.lock.handle_incarnation(at(310), store);
         assert_eq!(rig.events(), [LockEvent::Renewed { token: token(6) }]);
     }
@@ -67,8 +67,8 @@ fn renewal_at_the_same_store_renews() {
 #[test]
 fn set_not_applied_by_another_store_needs_no_removal() {
     let mut rig = held_at(ONE);
-    let ticket = rig.takes(300);
-    rig.answer(310, ticket, by(TWO, Reply::NotApplied, Some(9)));
+    let ticket = rig.expect_set(300);
+    rig.reply(310, ticket, by(TWO, Reply::NotApplied, Some(9)));
     assert_eq!(rig.events(), [LockEvent::Lost(LossReason::StoreReplaced)]);
     assert!(rig.lock.is_settled() && rig.lock.poll_action(at(310)).is_none());
 }
@@ -77,15 +77,15 @@ fn set_not_applied_by_another_store_needs_no_removal() {
 fn replaced_store_loses_the_lock_at_once() {
     for under_way in [false, true] {
         let mut rig = held_at(ONE);
-        let ticket = under_way.then(|| rig.takes(300));
+        let ticket = under_way.then(|| rig.expect_set(300));
         rig.lock.handle_incarnation(at(305), TWO);
         assert_eq!(rig.events(), [LockEvent::Lost(LossReason::StoreReplaced)]);
         assert_eq!(rig.lock.state(), LockState::Lost);
         if let Some(ticket) = ticket {
             assert!(rig.lock.poll_action(at(305)).is_none(), "one request at a time");
-            rig.answer(310, ticket, done_by(ONE, 6));
+            rig.reply(310, ticket, done_by(ONE, 6));
         }
-        rig.frees(310);
+        rig.expect_vdel(310);
     }
 }
 
@@ -93,17 +93,17 @@ fn replaced_store_loses_the_lock_at_once() {
 fn reply_of_a_replaced_store_does_not_acquire() {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), None).unwrap();
-    let ticket = rig.takes(0);
+    let ticket = rig.expect_set(0);
     rig.lock.handle_incarnation(at(5), TWO);
-    rig.answer(10, ticket, done_by(ONE, 9));
+    rig.reply(10, ticket, done_by(ONE, 9));
     assert_eq!((rig.events(), rig.lock.state()), (vec![], LockState::Waiting));
     // Either store may be the newer one: two replies in a row from one store decide.
-    let ticket = rig.takes(10);
-    rig.answer(20, ticket, done_by(TWO, 5));
+    let ticket = rig.expect_set(10);
+    rig.reply(20, ticket, done_by(TWO, 5));
     let due = rig.lock.poll_timeout().unwrap().as_millis();
     assert!((60..=100).contains(&due), "a further retry is paused: {due}");
-    let ticket = rig.takes(due);
-    rig.answer(due + 10, ticket, done_by(TWO, 6));
+    let ticket = rig.expect_set(due);
+    rig.reply(due + 10, ticket, done_by(TWO, 6));
     assert_eq!(rig.events(), [LockEvent::Acquired { token: token(6) }]);
 }
 
@@ -113,8 +113,8 @@ fn lock_is_acquired_again_at_the_new_store() {
     for news in 0..4 {
         let mut rig = held_at(ONE);
         rig.lock.release(at(20));
-        let ticket = rig.frees(20);
-        rig.answer(30, ticket, by(ONE, Reply::Removed, Some(5)));
+        let ticket = rig.expect_vdel(20);
+        rig.reply(30, ticket, by(ONE, Reply::Removed, Some(5)));
         rig.events();
         rig.lock.acquire(at(40), None).unwrap();
         let report_at = |rig: &mut Rig, when, now| {
@@ -123,13 +123,13 @@ fn lock_is_acquired_again_at_the_new_store() {
             }
         };
         report_at(&mut rig, 0, 40);
-        let ticket = rig.takes_as(40, "me/3132333435363738/2");
+        let ticket = rig.expect_set_of(40, "me/3132333435363738/2");
         // The clock of the new store is behind that of the old one.
-        rig.answer(50, ticket, done_by(TWO, 2));
+        rig.reply(50, ticket, done_by(TWO, 2));
         report_at(&mut rig, 1, 50);
         if news != 0 {
-            let ticket = rig.takes_as(50, "me/3132333435363738/2");
-            rig.answer(60, ticket, done_by(TWO, 3));
+            let ticket = rig.expect_set_of(50, "me/3132333435363738/2");
+            rig.reply(60, ticket, done_by(TWO, 3));
         }
         report_at(&mut rig, 2, 60);
         let token = token(if news == 0 { 2 } else { 3 });
@@ -145,8 +145,8 @@ fn alternating_stores_do_not_make_a_lock_spin() {
     rig.lock.handle_incarnation(at(0), TWO);
     let (mut now, mut tries) = (0, 0);
     while now < 3_000 && tries < 100 {
-        let ticket = rig.takes(now);
-        rig.answer(now, ticket, done_by([ONE, TWO][tries % 2], 5 + now));
+        let ticket = rig.expect_set(now);
+        rig.reply(now, ticket, done_by([ONE, TWO][tries % 2], 5 + now));
         assert_eq!(rig.events(), []);
         tries += 1;
         now = rig.lock.poll_timeout().map_or(now, |due| due.as_millis());
@@ -158,21 +158,21 @@ fn alternating_stores_do_not_make_a_lock_spin() {
     rig.lock.handle_incarnation(at(0), TWO);
     for store in [ONE, TWO] {
         assert_eq!(rig.events(), []);
-        let ticket = rig.takes(0);
-        rig.answer(0, ticket, done_by(store, 5));
+        let ticket = rig.expect_set(0);
+        rig.reply(0, ticket, done_by(store, 5));
     }
     assert_eq!(
         rig.events(),
         [LockEvent::AcquireFailed(NotAcquired::NoAnswer)],
         "one try has an end"
     );
-    let ticket = rig.frees(0);
+    let ticket = rig.expect_vdel(0);
     // Each attempt may retry once more, and the reply to a removal updates the known store.
-    rig.answer(10, ticket, by(ONE, Reply::Removed, Some(5)));
+    rig.reply(10, ticket, by(ONE, Reply::Removed, Some(5)));
     rig.lock.try_acquire(at(20)).unwrap();
     for store in [TWO, TWO] {
-        let ticket = rig.takes_as(20, "me/3132333435363738/2");
-        rig.answer(30, ticket, done_by(store, 6));
+        let ticket = rig.expect_set_of(20, "me/3132333435363738/2");
+        rig.reply(30, ticket, done_by(store, 6));
     }
     assert_eq!(rig.events(), [LockEvent::Acquired { token: token(6) }]);
 }
@@ -181,11 +181,11 @@ fn alternating_stores_do_not_make_a_lock_spin() {
 fn reply_to_a_removal_updates_the_known_store() {
     let mut rig = held_at(ONE);
     rig.lock.release(at(20));
-    let ticket = rig.frees(20);
-    rig.answer(30, ticket, by(TWO, Reply::NothingRemoved, None));
+    let ticket = rig.expect_vdel(20);
+    rig.reply(30, ticket, by(TWO, Reply::NothingRemoved, None));
     rig.lock.acquire(at(40), None).unwrap();
-    let ticket = rig.takes_as(40, "me/3132333435363738/2");
-    rig.answer(50, ticket, done_by(TWO, 2));
+    let ticket = rig.expect_set_of(40, "me/3132333435363738/2");
+    rig.reply(50, ticket, done_by(TWO, 2));
     let released = LockEvent::Released { confirmed: true };
     assert_eq!(rig.events(), [released, LockEvent::Acquired { token: token(2) }]);
 }
@@ -195,10 +195,10 @@ fn single_try_is_repeated_once_after_a_store_change() {
     let mut rig = Rig::new(config());
     rig.lock.try_acquire(at(0)).unwrap();
     rig.lock.handle_incarnation(at(0), ONE);
-    let ticket = rig.takes(0);
-    rig.answer(10, ticket, done_by(TWO, 5));
-    let ticket = rig.takes(10);
-    rig.answer(20, ticket, done_by(TWO, 6));
+    let ticket = rig.expect_set(0);
+    rig.reply(10, ticket, done_by(TWO, 5));
+    let ticket = rig.expect_set(10);
+    rig.reply(20, ticket, done_by(TWO, 6));
     assert_eq!(rig.events(), [LockEvent::Acquired { token: token(6) }]);
 }
 

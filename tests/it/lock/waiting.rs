@@ -8,9 +8,9 @@ use statestore_proto::lock::{LockState, LossReason, NotAcquired};
 fn waiting(deadline: Option<u64>) -> Rig {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), deadline.map(at)).unwrap();
-    let ticket = rig.takes(0);
-    rig.answer(10, ticket, not_applied());
-    rig.watches(10);
+    let ticket = rig.expect_set(0);
+    rig.reply(10, ticket, not_applied());
+    rig.expect_watch(10);
     rig
 }
 
@@ -18,19 +18,19 @@ fn waiting(deadline: Option<u64>) -> Rig {
 fn waiter_retries_after_the_longest_lease() {
     let mut rig = waiting(None);
     rig.idle_until(10, 1_010);
-    let ticket = rig.takes(1_010);
-    rig.answer(1_020, ticket, not_applied());
+    let ticket = rig.expect_set(1_010);
+    rig.reply(1_020, ticket, not_applied());
     rig.idle_until(1_020, 2_020);
-    rig.takes(2_020);
+    rig.expect_set(2_020);
 }
 
 #[test]
 fn max_lease_sets_the_time_of_the_retry() {
     let mut rig = Rig::new(config().max_lease(millis(7_000)));
     rig.lock.acquire(at(0), None).unwrap();
-    let ticket = rig.takes(0);
-    rig.answer(10, ticket, not_applied());
-    rig.watches(10);
+    let ticket = rig.expect_set(0);
+    rig.reply(10, ticket, not_applied());
+    rig.expect_watch(10);
     rig.idle_until(10, 7_010);
 }
 
@@ -39,8 +39,8 @@ fn waiter_retries_at_once_when_the_key_is_gone() {
     for event in [changed(None, Some(3)), changed(None, None)] {
         let mut rig = waiting(None);
         rig.lock.handle_watch(at(400), &event);
-        let ticket = rig.takes(400);
-        rig.answer(410, ticket, done(5));
+        let ticket = rig.expect_set(400);
+        rig.reply(410, ticket, done(5));
         assert_eq!(rig.events(), [LockEvent::Acquired { token: token(5) }]);
     }
 }
@@ -49,21 +49,21 @@ fn waiter_retries_at_once_when_the_key_is_gone() {
 fn watch_of_a_waiter_continues_after_acquisition() {
     let mut rig = waiting(None);
     rig.lock.handle_watch(at(400), &changed(None, Some(3)));
-    let ticket = rig.takes(400);
-    rig.answer(410, ticket, done(5));
+    let ticket = rig.expect_set(400);
+    rig.reply(410, ticket, done(5));
     assert_eq!(rig.events(), [LockEvent::Acquired { token: token(5) }]);
     rig.idle_until(410, 700);
     rig.lock.handle_watch(at(420), &changed(None, Some(6)));
     assert_eq!(rig.events(), [LockEvent::Lost(LossReason::Deleted)]);
     assert!(matches!(rig.lock.poll_action(at(420)), Some(LockAction::Unwatch)));
-    rig.frees(420);
+    rig.expect_vdel(420);
 }
 
 #[test]
 fn key_absent_at_the_start_of_the_watch_is_free() {
     let mut rig = waiting(None);
     rig.lock.handle_watch(at(400), &WatchEvent::Live);
-    rig.takes(400);
+    rig.expect_set(400);
     let mut rig = waiting(None);
     rig.lock.handle_watch(at(400), &changed(Some("other"), Some(3)));
     rig.lock.handle_watch(at(400), &WatchEvent::Live);
@@ -80,12 +80,12 @@ fn renewal_by_the_holder_defers_the_retry() {
 #[test]
 fn deletion_during_a_try_causes_another_try() {
     let mut rig = waiting(None);
-    let ticket = rig.takes(1_010);
+    let ticket = rig.expect_set(1_010);
     rig.lock.handle_watch(at(1_015), &changed(None, Some(3)));
     assert!(rig.lock.poll_action(at(1_015)).is_none(), "one request at a time");
-    rig.answer(1_020, ticket, not_applied());
-    let ticket = rig.takes(1_020);
-    rig.answer(1_030, ticket, not_applied());
+    rig.reply(1_020, ticket, not_applied());
+    let ticket = rig.expect_set(1_020);
+    rig.reply(1_030, ticket, not_applied());
     rig.idle_until(1_030, 2_030);
 }
 
@@ -93,12 +93,12 @@ fn deletion_during_a_try_causes_another_try() {
 fn next_try_renews_a_try_whose_reply_was_lost() {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), None).unwrap();
-    let ticket = rig.takes(0);
-    rig.answer(250, ticket, lost());
+    let ticket = rig.expect_set(0);
+    rig.reply(250, ticket, lost());
     let due = rig.lock.poll_timeout().unwrap().as_millis();
     assert!((290..=330).contains(&due), "{due}");
-    let ticket = rig.takes(due);
-    rig.answer(due + 10, ticket, done(5));
+    let ticket = rig.expect_set(due);
+    rig.reply(due + 10, ticket, done(5));
     assert_eq!(rig.events(), [LockEvent::Acquired { token: token(5) }]);
     assert_eq!(rig.lock.held_until(), Some(at(due + 900)));
 }
@@ -106,10 +106,10 @@ fn next_try_renews_a_try_whose_reply_was_lost() {
 #[test]
 fn a_waiter_that_sees_its_own_value_claims_it_at_once() {
     let mut rig = waiting(None);
-    let ticket = rig.takes(1_010);
-    rig.answer(1_260, ticket, lost());
+    let ticket = rig.expect_set(1_010);
+    rig.reply(1_260, ticket, lost());
     rig.lock.handle_watch(at(1_270), &changed(Some(VALUE), Some(4)));
-    rig.takes(1_270);
+    rig.expect_set(1_270);
 }
 
 #[test]
@@ -118,18 +118,18 @@ fn pauses_double_up_to_the_longest_and_a_reply_resets_them() {
     rig.lock.acquire(at(0), None).unwrap();
     let mut now = 0;
     for longest in [80, 160, 160, 160] {
-        let ticket = rig.takes(now);
-        rig.answer(now, ticket, Ok(Outcome::TimedOut { sent: false }));
+        let ticket = rig.expect_set(now);
+        rig.reply(now, ticket, Ok(Outcome::TimedOut { sent: false }));
         let due = rig.lock.poll_timeout().unwrap().as_millis();
         assert!((longest / 2..=longest).contains(&(due - now)), "{} of {longest}", due - now);
         now = due;
     }
-    let ticket = rig.takes(now);
-    rig.answer(now, ticket, not_applied());
-    rig.watches(now);
+    let ticket = rig.expect_set(now);
+    rig.reply(now, ticket, not_applied());
+    rig.expect_watch(now);
     now += 1_000;
-    let ticket = rig.takes(now);
-    rig.answer(now, ticket, lost());
+    let ticket = rig.expect_set(now);
+    rig.reply(now, ticket, lost());
     let due = rig.lock.poll_timeout().unwrap().as_millis();
     assert!((40..=80).contains(&(due - now)));
 }
@@ -140,8 +140,8 @@ fn different_nonces_pause_differently() {
         let config = LockConfig::new("lock", "me", [nonce; 8], millis(1_000_000));
         let mut rig = Rig::new(config);
         rig.lock.acquire(at(0), None).unwrap();
-        let (ticket, _) = rig.submits(0);
-        rig.answer(0, ticket, lost());
+        let (ticket, _) = rig.expect_request(0);
+        rig.reply(0, ticket, lost());
         rig.lock.poll_timeout().unwrap()
     };
     let mut all: Vec<Instant> = (0..20).map(pauses).collect();
@@ -170,7 +170,7 @@ fn deadline_limits_the_timeout_of_a_try() {
     for (deadline, expected) in [(Some(1_000), 250), (Some(100), 90), (None, 250)] {
         let mut rig = Rig::new(config());
         rig.lock.acquire(at(0), deadline.map(at)).unwrap();
-        let (_, request) = rig.submits(10);
+        let (_, request) = rig.expect_request(10);
         assert_eq!(request.timeout(), Some(millis(expected)));
     }
 }
@@ -184,38 +184,38 @@ fn refused_watch_leaves_retries_to_time() {
     // The next acquisition requests a watch again.
     rig.lock.release(at(30));
     rig.lock.acquire(at(40), None).unwrap();
-    let ticket = rig.takes(40);
-    rig.answer(50, ticket, not_applied());
-    rig.watches(50);
+    let ticket = rig.expect_set(40);
+    rig.reply(50, ticket, not_applied());
+    rig.expect_watch(50);
 }
 
 #[test]
 fn refusal_ends_waiting_at_once() {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), None).unwrap();
-    let ticket = rig.takes(0);
-    rig.answer(10, ticket, refused(Refusal::NotAuthorized));
+    let ticket = rig.expect_set(0);
+    rig.reply(10, ticket, refused(Refusal::NotAuthorized));
     let reason = NotAcquired::Refused(Refusal::NotAuthorized.into());
     assert_eq!(rig.events(), [LockEvent::AcquireFailed(reason)]);
     assert!(rig.lock.is_settled());
     rig.lock.acquire(at(20), None).unwrap();
-    let ticket = rig.takes(20);
-    rig.answer(20, ticket, Err(SubmitError::KeyTooLong));
+    let ticket = rig.expect_set(20);
+    rig.reply(20, ticket, Err(SubmitError::KeyTooLong));
     assert_eq!(
         rig.events(),
         [LockEvent::AcquireFailed(NotAcquired::NotAccepted(SubmitError::KeyTooLong))]
     );
     // A full client does not end waiting.
     rig.lock.acquire(at(30), None).unwrap();
-    let ticket = rig.takes(30);
-    rig.answer(30, ticket, Err(SubmitError::Full));
+    let ticket = rig.expect_set(30);
+    rig.reply(30, ticket, Err(SubmitError::Full));
     assert_eq!((rig.events(), rig.lock.state()), (vec![], LockState::Waiting));
 }
 
 #[test]
 fn watch_holder_reports_each_change_and_gap() {
     let mut rig = Rig::new(config().watch_holder(true));
-    rig.watches(0);
+    rig.expect_watch(0);
     let seen = |rig: &mut Rig, event: &WatchEvent| {
         rig.lock.handle_watch(at(1), event);
         let events = rig.events();
@@ -253,8 +253,8 @@ fn pauses_are_spread_evenly() {
         rig.lock.acquire(at(0), None).unwrap();
         let mut now = 0;
         for _ in 0..50 {
-            let (ticket, _) = rig.submits(now);
-            rig.answer(now, ticket, Ok(Outcome::TimedOut { sent: false }));
+            let (ticket, _) = rig.expect_request(now);
+            rig.reply(now, ticket, Ok(Outcome::TimedOut { sent: false }));
             let due = rig.lock.poll_timeout().unwrap().as_millis();
             let quarter = (due - now - 4_000) / 1_000;
             quarters[usize::try_from(quarter.min(3)).unwrap()] += 1;
@@ -267,7 +267,7 @@ fn pauses_are_spread_evenly() {
 #[test]
 fn renewal_by_the_holder_during_a_try_sets_no_timer() {
     let mut rig = waiting(None);
-    rig.takes(1_010);
+    rig.expect_set(1_010);
     rig.lock.handle_watch(at(1_020), &changed(Some("other"), Some(4)));
     assert_eq!(rig.lock.poll_timeout(), None);
 }
@@ -294,7 +294,7 @@ fn release_before_the_first_request_sends_nothing() {
 fn reply_after_the_lease_fails_a_single_try() {
     let mut rig = Rig::new(config());
     rig.lock.try_acquire(at(0)).unwrap();
-    let ticket = rig.takes(0);
+    let ticket = rig.expect_set(0);
     rig.lock.handle_outcome(at(1_500), ticket, done(5));
     assert_eq!(rig.events(), [LockEvent::AcquireFailed(NotAcquired::NoAnswer)]);
 }

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use statestore_models::machines::request::Sent;
 use statestore_proto::limits::StoreLimits;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{Durability, Principal, StoreConfig};
 use statestore_proto::transport::{ReasonCode, Transmit};
@@ -94,7 +95,7 @@ fn verified_client_may_use_only_its_share_of_registrations() {
         assert_eq!(rig.answer(client, &command), expected, "{client} {command:?}");
     }
     assert_eq!(usage(&rig, "a"), [0, 0, 2, 4]);
-    rig.store.handle_client_gone(rig.now(), "a");
+    rig.store.handle(rig.now(), Input::ClientGone("a"));
     assert_eq!(usage(&rig, "a"), [0; 4]);
     let mut rig =
         Rig::limited(StoreLimits { registration_bytes_max: 20, ..StoreLimits::default() });
@@ -168,7 +169,7 @@ fn clients_of_one_user_share_its_quota() {
     assert_eq!((of("b").keys, of("b").registrations), (1, 1));
     // A client that is named like a user has its own quota.
     assert_eq!(usage(&rig, "a"), [0; 4]);
-    rig.store.handle_client_gone(rig.now(), "a-2");
+    rig.store.handle(rig.now(), Input::ClientGone("a-2"));
     let user = Principal::verified("any").with_owner(Some("a"));
     assert_eq!(rig.store.usage_of(user).registrations, 1);
 }
@@ -237,7 +238,7 @@ fn publish(rig: &mut Rig, key: &str, reason: ReasonCode) {
         if let Transmit::Publish(publish) = transmit
             && let Some(token) = publish.token
         {
-            rig.store.handle_published(rig.now(), token, reason);
+            rig.store.handle(rig.now(), Input::Published(token, reason));
         }
     }
 }
@@ -330,11 +331,11 @@ fn delivered_expiry_notification_protects_from_eviction() {
     assert_eq!(unverified(&mut rig, "listener", &watch("k")), OK);
     assert_eq!(rig.answer("w", &set_if("k", "v", Condition::Always, DAY)), OK);
     rig.millis = DAY;
-    rig.store.handle_timeout(rig.now());
+    rig.store.handle(rig.now(), Input::Timeout);
     let Some(Transmit::Publish(publish)) = rig.store.poll_transmit() else {
         panic!("no notification")
     };
-    rig.store.handle_published(rig.now(), publish.token.unwrap(), ReasonCode::SUCCESS);
+    rig.store.handle(rig.now(), Input::Published(publish.token.unwrap(), ReasonCode::SUCCESS));
     rig.millis = 2 * DAY - 1;
     assert_eq!(unverified(&mut rig, "new", &watch("k")), quota());
     rig.millis = 2 * DAY;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use statestore_models::machines::request::{Sent, StoreRequest};
 use statestore_proto::limits::StoreLimits;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::Condition;
 use statestore_proto::store::{Durability, Record, StoreConfig};
 use statestore_proto::time::Instant;
@@ -42,7 +43,7 @@ fn redelivered_get_is_executed_again() {
 #[test]
 fn redelivered_keynotify_reregisters() {
     type End = fn(&mut Rig);
-    let gone: End = |rig| rig.store.handle_client_gone(rig.now(), "a");
+    let gone: End = |rig| rig.store.handle(rig.now(), Input::ClientGone("a"));
     let undeliverable: End = |rig| {
         let request = rig.request("w", &set("k", "v"));
         request.submit_to(rig.now(), &mut rig.store);
@@ -52,7 +53,8 @@ fn redelivered_keynotify_reregisters() {
             _ => None,
         });
         let tokens: Vec<_> = tokens.collect();
-        rig.store.handle_published(rig.now(), tokens[0], ReasonCode::NO_MATCHING_SUBSCRIBERS);
+        rig.store
+            .handle(rig.now(), Input::Published(tokens[0], ReasonCode::NO_MATCHING_SUBSCRIBERS));
     };
     for end in [gone, undeliverable] {
         let mut rig = Rig::new();

@@ -6,6 +6,7 @@ use proptest::sample::select;
 use statestore_models::machines::request::Sent;
 use statestore_proto::hlc::Version;
 use statestore_proto::limits::StoreLimits;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Condition, Scan};
 use statestore_proto::store::{BatchId, Durability, Record, Store, StoreConfig, encode_records};
 use statestore_proto::time::{Instant, Now, UnixTime};
@@ -320,7 +321,7 @@ fn expired_value_stays_expired_if_the_wall_clock_is_set_back_later() {
     let (_, mut disk) = records(&mut rig);
     let (mut second, now) = started(&disk, 20_000);
     assert!(second.get(now, b"k").is_none());
-    second.handle_timeout(now);
+    second.handle(now, Input::Timeout);
     disk.extend(second.poll_records().unwrap().records);
     let (third, now) = started(&disk, 5_000);
     assert!(third.get(now, b"k").is_none(), "the wall clock was set right, 15 s earlier");
@@ -333,7 +334,7 @@ fn replaced_value_is_not_removed_by_the_expiry_of_its_predecessor() {
     leaves(&mut rig, &set("k", "for good"), false);
     let (_, disk) = records(&mut rig);
     let (mut second, now) = started(&disk, 20_000);
-    second.handle_timeout(now);
+    second.handle(now, Input::Timeout);
     assert_eq!(second.poll_records(), None);
     assert_eq!(second.get(now, b"k").unwrap().value, b"for good");
 }
@@ -534,7 +535,7 @@ proptest! {
             }
             rig.send(&request);
             rig.millis += 10;
-            rig.store.handle_timeout(rig.now());
+            rig.store.handle(rig.now(), Input::Timeout);
             let _ = rig.store.poll_records();
 
             let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
@@ -574,7 +575,7 @@ fn registrations_of_a_client_that_is_gone_end_in_batches_within_the_limit() {
         let batch = rig.store.poll_records().unwrap();
         rig.store.handle_persisted(batch.id);
     }
-    rig.store.handle_client_gone(rig.now(), "c");
+    rig.store.handle(rig.now(), Input::ClientGone("c"));
     let mut ended = Vec::new();
     while let Some(batch) = rig.store.poll_records() {
         assert_eq!(batch.bytes, batch.records.len() * 3_001);

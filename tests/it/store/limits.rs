@@ -3,6 +3,7 @@
 use statestore_models::machines::request::{Sent, StoreRequest};
 use statestore_proto::hlc::NodeId;
 use statestore_proto::limits::StoreLimits;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{Durability, StorageSpace, StoreConfig};
 use statestore_testkit::process::memory::live_bytes;
@@ -309,7 +310,7 @@ fn expiries_wait_for_capacity_in_the_output_queue() {
     rig.millis = 100;
     let mut sent = 0;
     while sent < 100 {
-        rig.store.handle_timeout(rig.now());
+        rig.store.handle(rig.now(), Input::Timeout);
         assert_eq!(rig.store.poll_timeout(), None, "no deadline until a packet is sent, or ever");
         let packets = Sent::drain(&mut rig.store).len();
         assert!((1..100).contains(&packets), "{packets} at once");

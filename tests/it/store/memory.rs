@@ -2,7 +2,7 @@
 
 use statestore_models::machines::request::Sent;
 use statestore_proto::limits::StoreLimits;
-use statestore_proto::machine::Machine;
+use statestore_proto::machine::{Input, Machine};
 use statestore_proto::message::Condition;
 use statestore_proto::store::{Durability, Store, StoreConfig};
 use statestore_proto::time::Instant;
@@ -26,7 +26,7 @@ fn registrations_beyond_registration_bytes_max_are_refused() {
     assert_eq!(rig.answer("client-id", &stop(&long)), OK);
     assert_eq!(rig.answer("client-id", &watch(&(long + "k"))), error(QUOTA).0);
     assert_eq!(rig.answer("client-id", &watch("l")), OK);
-    rig.store.handle_client_gone(rig.now(), "client-id");
+    rig.store.handle(rig.now(), Input::ClientGone("client-id"));
     assert_eq!(rig.answer("client-id", &watch(&"k".repeat(91))), OK, "all bytes were released");
 }
 
@@ -147,7 +147,7 @@ fn batch_has_at_most_record_bytes_max_or_the_records_of_one_request() {
     rig.millis += 2_000;
     let mut removed = 0;
     while rig.store.poll_timeout().is_some_and(|at| at <= rig.now().instant) {
-        rig.store.handle_timeout(rig.now());
+        rig.store.handle(rig.now(), Input::Timeout);
         let bytes = drain(&mut rig);
         assert!(bytes.iter().all(|bytes| *bytes <= MAX), "{bytes:?}");
         removed += bytes.iter().sum::<usize>();
@@ -172,13 +172,18 @@ fn response_topics_and_correlation_data_count_toward_record_bytes_max() {
 #[test]
 fn reconnects_leave_one_subscribe_sent_before_all_else() {
     let mut store = Store::new(StoreConfig::new(7));
-    (0..1_000).for_each(|_| store.handle_connected(statestore_proto::time::Now::default()));
+    (0..1_000).for_each(|_| {
+        store.handle(
+            statestore_proto::time::Now::default(),
+            Input::Connected { session_present: false },
+        )
+    });
     assert!(matches!(store.poll_transmit(), Some(Transmit::Subscribe { .. })));
     assert_eq!(store.poll_transmit(), None);
     let mut rig = Rig::with(StoreConfig::new(7).durability(Durability::All));
     let request = rig.request("c", &set("k", "v"));
     assert_eq!(rig.send(&request), [], "the reply waits for its record");
-    rig.store.handle_connected(rig.now());
+    rig.store.handle(rig.now(), Input::Connected { session_present: false });
     assert!(matches!(rig.store.poll_transmit(), Some(Transmit::Subscribe { .. })));
 }
 
@@ -199,9 +204,9 @@ fn unacknowledged_payloads_stay_within_outgoing_bytes_max_in_any_order_of_acknow
         });
         // Only the last notification of each fan-out is acknowledged.
         let last = tokens.last().expect("two notifications");
-        rig.store.handle_published(rig.now(), last, ReasonCode::SUCCESS);
+        rig.store.handle(rig.now(), Input::Published(last, ReasonCode::SUCCESS));
     }
-    rig.store.handle_connected(rig.now());
+    rig.store.handle(rig.now(), Input::Connected { session_present: false });
     assert!(rig.store.can_receive(), "{} bytes wait", rig.store.waiting_bytes());
     let again = std::iter::from_fn(|| rig.store.poll_transmit()).filter_map(|it| match it {
         Transmit::Publish(publish) => Some(publish.payload.len()),
@@ -248,7 +253,7 @@ fn one_timeout_removes_a_bounded_number_of_values() {
     while let Some(due) = rig.store.poll_timeout() {
         assert!(due <= Instant::from_millis(rig.millis));
         let before = rig.store.len();
-        rig.store.handle_timeout(rig.now());
+        rig.store.handle(rig.now(), Input::Timeout);
         assert!(before - rig.store.len() <= 4_096);
         rig.millis += 1;
         calls += 1;

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use statestore_models::machines::request::StoreRequest;
 use statestore_proto::limits::StoreLimits;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::Condition;
 use statestore_proto::store::{Durability, Record, StoreConfig};
 
@@ -24,7 +25,7 @@ type Leave = fn(Rig, &[Record], StoreLimits) -> Rig;
 fn absences() -> [Leave; 2] {
     [
         |mut rig, _, _| {
-            rig.store.handle_client_gone(rig.now(), "gone");
+            rig.store.handle(rig.now(), Input::ClientGone("gone"));
             rig
         },
         |_, disk, limits| restarted(disk, limits),
@@ -188,7 +189,7 @@ fn response_with_a_long_retention_does_not_keep_expired_ones() {
     rig.millis = 61_000;
     let take = rig.request("victim", &set_if("k", "v", Condition::IfAbsent, 0));
     assert_eq!(rig.reply(&take).0, OK);
-    rig.store.handle_client_gone(rig.now(), "victim");
+    rig.store.handle(rig.now(), Input::ClientGone("victim"));
     rig.answer("another", &del("other"));
     assert_eq!(rig.reply(&take).0, OK, "the expired responses made way");
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use statestore_models::machines::request::{Sent, StoreRequest};
 use statestore_proto::limits::VERSION_RESERVATION;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Condition, Dialect};
 use statestore_proto::store::{Durability, Record, SnapshotPosition, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
@@ -163,7 +164,7 @@ fn durable_registrations_survive_a_restart() {
     rig.send_command("a", &watch("k"));
     assert_eq!(rig.store.poll_records(), None, "a renewal needs no record");
     rig.send_command("a", &stop("k"));
-    rig.store.handle_client_gone(rig.now(), "b");
+    rig.store.handle(rig.now(), Input::ClientGone("b"));
     let (_, ended) = all_records(&mut rig);
     let ends = |record: &&Record| matches!(record, Record::Unregistered { .. });
     assert_eq!((ended.len(), ended.iter().filter(ends).count()), (4, 3));

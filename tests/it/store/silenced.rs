@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use statestore_models::machines::request::{Sent, StoreRequest};
 use statestore_proto::limits::{EVICTED_REGISTRATIONS_KNOWN, StoreLimits};
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{Durability, Principal, Record, Store, StoreConfig};
 use statestore_proto::transport::{PublishToken, ReasonCode, Transmit};
@@ -42,7 +43,7 @@ fn write_unheard(rig: &mut Rig, key: &str) -> usize {
     request.submit_to(rig.now(), &mut rig.store);
     let tokens = tokens(&mut rig.store);
     for token in &tokens {
-        rig.store.handle_published(rig.now(), *token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
+        rig.store.handle(rig.now(), Input::Published(*token, ReasonCode::NO_MATCHING_SUBSCRIBERS));
     }
     tokens.len()
 }
@@ -71,7 +72,7 @@ fn stop_of_a_silenced_registration_gets_ok() {
     lock.submit_to(rig.now(), &mut rig.store);
     let unheard = tokens(&mut rig.store);
     assert_eq!(unheard.len(), 1);
-    rig.store.handle_published(rig.now(), unheard[0], ReasonCode::NO_MATCHING_SUBSCRIBERS);
+    rig.store.handle(rig.now(), Input::Published(unheard[0], ReasonCode::NO_MATCHING_SUBSCRIBERS));
     assert_eq!(state(&rig), (1, 1, 1, 0));
     let end = rig.request("a", &stop("lock"));
     assert_eq!(rig.reply(&end).0, OK);
@@ -89,15 +90,15 @@ fn silenced_registration_is_not_notified_until_its_client_registers_again() {
     let request = rig.request("writer", &set("k", "v"));
     request.submit_to(rig.now(), &mut rig.store);
     let [of_a, of_b] = tokens(&mut rig.store)[..] else { panic!("two notifications") };
-    rig.store.handle_published(rig.now(), of_a, ReasonCode::NO_MATCHING_SUBSCRIBERS);
-    rig.store.handle_published(rig.now(), of_b, ReasonCode::SUCCESS);
+    rig.store.handle(rig.now(), Input::Published(of_a, ReasonCode::NO_MATCHING_SUBSCRIBERS));
+    rig.store.handle(rig.now(), Input::Published(of_b, ReasonCode::SUCCESS));
     let before = rig.store.counters().notifications;
     assert_eq!(notified(&mut rig, "k"), ["b"]);
     assert_eq!(rig.store.counters().notifications, before + 1);
     assert_eq!(notified(&mut rig, "l"), ["a"], "only the registration without a subscriber");
     // Neither another failure nor a success of an earlier notification changes anything.
     for reason in [ReasonCode::NO_MATCHING_SUBSCRIBERS, ReasonCode::SUCCESS] {
-        rig.store.handle_published(rig.now(), of_a, reason);
+        rig.store.handle(rig.now(), Input::Published(of_a, reason));
         assert_eq!((state(&rig), notified(&mut rig, "k")), ((3, 1, 1, 0), vec!["b".into()]));
     }
     assert_eq!(rig.answer("a", &watch("k")), OK);
@@ -105,11 +106,11 @@ fn silenced_registration_is_not_notified_until_its_client_registers_again() {
         (state(&rig), notified(&mut rig, "k")),
         ((3, 0, 1, 0), vec!["a".into(), "b".into()])
     );
-    rig.store.handle_published(rig.now(), of_a, ReasonCode::NO_MATCHING_SUBSCRIBERS);
+    rig.store.handle(rig.now(), Input::Published(of_a, ReasonCode::NO_MATCHING_SUBSCRIBERS));
     assert_eq!(state(&rig), (3, 0, 1, 0), "a late PUBACK does not silence the renewed one");
     write_unheard(&mut rig, "k");
     assert_eq!(state(&rig), (3, 2, 3, 0));
-    rig.store.handle_client_gone(rig.now(), "a");
+    rig.store.handle(rig.now(), Input::ClientGone("a"));
     assert_eq!(state(&rig), (1, 1, 3, 2), "both registrations of the client end");
     assert_eq!(rig.answer("a", &stop("k")), NOT_WATCHED, "the client was known to be gone");
 }
@@ -140,7 +141,7 @@ fn queued_notifications_of_a_silenced_registration_are_dropped() {
         panic!("a notification")
     };
     let token = first.token.expect("a token");
-    rig.store.handle_published(rig.now(), token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
+    rig.store.handle(rig.now(), Input::Published(token, ReasonCode::NO_MATCHING_SUBSCRIBERS));
     let sent = Sent::drain(&mut rig.store);
     let clients = sent.iter().filter_map(|sent| match sent {
         Sent::Notification { client, .. } => Some(client.as_str()),
@@ -156,8 +157,8 @@ fn queued_notifications_of_a_silenced_registration_are_dropped() {
         request.submit_to(rig.now(), &mut rig.store);
     }
     let sent = tokens(&mut rig.store);
-    rig.store.handle_published(rig.now(), sent[0], ReasonCode::NO_MATCHING_SUBSCRIBERS);
-    rig.store.handle_connected(rig.now());
+    rig.store.handle(rig.now(), Input::Published(sent[0], ReasonCode::NO_MATCHING_SUBSCRIBERS));
+    rig.store.handle(rig.now(), Input::Connected { session_present: false });
     assert!(matches!(rig.store.poll_transmit(), Some(Transmit::Subscribe { .. })));
     assert_eq!((rig.store.poll_transmit(), rig.store.waiting_bytes()), (None, 0));
     rig.answer("a", &watch("k"));
@@ -230,7 +231,7 @@ fn unverified_client_without_a_subscriber_may_be_evicted_at_once() {
                 let request = rig.request("writer", &set("l", "v"));
                 request.submit_to(rig.now(), &mut rig.store);
                 for token in tokens(&mut rig.store) {
-                    rig.store.handle_published(rig.now(), token, ReasonCode::SUCCESS);
+                    rig.store.handle(rig.now(), Input::Published(token, ReasonCode::SUCCESS));
                 }
             }
             _ => {}
@@ -263,7 +264,7 @@ fn stop_of_an_evicted_registration_gets_ok_once() {
     assert_eq!(unverified(&mut rig, "a", &stop("k")), OK);
     assert_eq!(unverified(&mut rig, "a", &stop("k")), NOT_WATCHED);
     evict(&mut rig, "a", "k");
-    rig.store.handle_client_gone(rig.now(), "a");
+    rig.store.handle(rig.now(), Input::ClientGone("a"));
     assert_eq!(unverified(&mut rig, "a", &stop("k")), NOT_WATCHED, "its client is gone");
     evict(&mut rig, "a", "k");
     assert_eq!(unverified(&mut rig, "a", &watch("k")), OK, "registered again");
@@ -304,7 +305,7 @@ fn silence_of_a_registration_has_no_record() {
     };
     let requests = [rig.request("a", &watch("k")), rig.request("w", &set("k", "v"))];
     let unheard: Vec<_> = requests.iter().flat_map(|request| send(&mut rig, request)).collect();
-    rig.store.handle_published(rig.now(), unheard[0], ReasonCode::NO_MATCHING_SUBSCRIBERS);
+    rig.store.handle(rig.now(), Input::Published(unheard[0], ReasonCode::NO_MATCHING_SUBSCRIBERS));
     assert_eq!((rig.store.poll_records(), state(&rig)), (None, (1, 1, 1, 0)));
     let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
     for records in [&disk, &snapshot] {
@@ -337,7 +338,7 @@ fn eviction_of_a_silenced_registration_is_recorded() {
     ];
     persist(&mut rig, &requests[0]);
     let (unheard, _) = persist(&mut rig, &requests[1]);
-    rig.store.handle_published(rig.now(), unheard[0], ReasonCode::NO_MATCHING_SUBSCRIBERS);
+    rig.store.handle(rig.now(), Input::Published(unheard[0], ReasonCode::NO_MATCHING_SUBSCRIBERS));
     let (_, records) = persist(&mut rig, &requests[2]);
     let ended = |record: &&Record| matches!(record, Record::Unregistered { client_id, .. } if &**client_id == "a");
     assert_eq!(records.iter().filter(ended).count(), 1, "{records:?}");

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use statestore_models::machines::request::Sent;
-use statestore_proto::machine::Machine;
+use statestore_proto::machine::{Input, Machine};
 use statestore_proto::message::{Command, Dialect, WordCase};
 use statestore_proto::store::{Access, DialectPolicy, StoreConfig};
 use statestore_proto::time::Instant;
@@ -16,20 +16,20 @@ fn store_is_ready_from_the_suback_of_a_connection_until_its_loss() {
     let mut rig = Rig::new();
     let mut earlier = None;
     for reason in [ReasonCode::GRANTED_QOS_1, ReasonCode::NOT_AUTHORIZED, ReasonCode::SUCCESS] {
-        rig.store.handle_connected(rig.now());
+        rig.store.handle(rig.now(), Input::Connected { session_present: false });
         assert!(!rig.store.is_ready(), "requested, not granted");
         let Some(Transmit::Subscribe { filter, token }) = rig.store.poll_transmit() else {
             panic!("a store subscribes to requests first");
         };
         assert_eq!((&*filter, rig.store.poll_transmit()), (REQUEST, None));
         if let Some(earlier) = earlier.replace(token) {
-            rig.store.handle_subscribed(rig.now(), earlier, ReasonCode::GRANTED_QOS_1);
+            rig.store.handle(rig.now(), Input::Subscribed(earlier, ReasonCode::GRANTED_QOS_1));
             assert!(!rig.store.is_ready(), "granted on an earlier connection");
         }
-        rig.store.handle_subscribed(rig.now(), token, reason);
+        rig.store.handle(rig.now(), Input::Subscribed(token, reason));
         assert_eq!(rig.store.is_ready(), !reason.is_error(), "{reason:?}");
         assert_eq!(Machine::is_ready(&rig.store), rig.store.is_ready());
-        rig.store.handle_disconnected(rig.now());
+        rig.store.handle(rig.now(), Input::Disconnected);
         assert!(!rig.store.is_ready());
     }
 }
@@ -167,7 +167,7 @@ fn message_on_another_topic_is_not_a_request() {
 fn store_subscribes_to_the_request_topic_on_each_connection() {
     let mut rig = Rig::new();
     for _ in 0..2 {
-        rig.store.handle_connected(rig.now());
+        rig.store.handle(rig.now(), Input::Connected { session_present: false });
         assert_eq!(Sent::drain(&mut rig.store), [Sent::Subscribe(REQUEST.into())]);
     }
 }

@@ -2,6 +2,7 @@
 
 use statestore_models::machines::request::Sent;
 use statestore_proto::limits::StoreLimits;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::Condition;
 use statestore_proto::time::Instant;
 use statestore_proto::topic::RESERVED;
@@ -122,7 +123,7 @@ fn disconnected_client_loses_its_registrations() {
         rig.answer("a", &watch(key));
         rig.answer("b", &watch(key));
     }
-    rig.store.handle_client_gone(rig.now(), "a");
+    rig.store.handle(rig.now(), Input::ClientGone("a"));
     assert_eq!((rig.store.registrations(), rig.store.counters().registrations_lost), (2, 2));
     assert_eq!(rig.notified(&set("k", "v")), [notification("b", SET_V, &version(0, 1))]);
 }
@@ -211,17 +212,17 @@ fn unacknowledged_notifications_are_sent_again_on_the_next_connection() {
         sent.iter().map(|(value, _)| value.trim_end_matches(r"\r").to_owned()).collect()
     };
     assert_eq!(values(&sent), ["1", "2", "3"]);
-    rig.store.handle_published(rig.now(), sent[0].1, ReasonCode::SUCCESS);
-    rig.store.handle_disconnected(rig.now());
+    rig.store.handle(rig.now(), Input::Published(sent[0].1, ReasonCode::SUCCESS));
+    rig.store.handle(rig.now(), Input::Disconnected);
     write(&mut rig, "4");
-    rig.store.handle_connected(rig.now());
+    rig.store.handle(rig.now(), Input::Connected { session_present: false });
     assert!(matches!(rig.store.poll_transmit(), Some(Transmit::Subscribe { .. })));
     let again = notifications(&mut rig);
     assert_eq!(values(&again), ["2", "3", "4"], "in order, and before new ones");
     for (_, token) in again {
-        rig.store.handle_published(rig.now(), token, ReasonCode::SUCCESS);
+        rig.store.handle(rig.now(), Input::Published(token, ReasonCode::SUCCESS));
     }
-    rig.store.handle_connected(rig.now());
+    rig.store.handle(rig.now(), Input::Connected { session_present: false });
     assert_eq!(notifications(&mut rig), []);
 }
 
@@ -238,7 +239,7 @@ fn unacknowledged_notifications_are_bounded_and_the_newest_kept() {
             write(&mut rig, &value);
             assert_eq!(notifications(&mut rig).len(), 1);
         }
-        rig.store.handle_connected(rig.now());
+        rig.store.handle(rig.now(), Input::Connected { session_present: false });
         let kept = notifications(&mut rig).len();
         assert!((10..=15).contains(&kept), "{kept}");
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use statestore_proto::client::{Client, ClientConfig, Event};
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::store::{Record, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now};
 use statestore_proto::transport::{PublishToken, Transmit};
@@ -397,7 +398,7 @@ impl World {
             self.hand_to_store();
         }
         if self.store.runs() {
-            self.store.store.handle_timeout(self.store.now(now));
+            self.store.store.handle(self.store.now(now), Input::Timeout);
         }
         let runs = self.store.paused_until.is_none();
         if runs && self.store.reconnect_at.is_some_and(|at| at <= now) {
@@ -417,11 +418,11 @@ impl World {
             return;
         }
         let node_now = node.now(now);
-        node.client.handle_timeout(node_now);
+        node.client.handle(node_now, Input::Timeout);
         if node.reconnect_at.is_some_and(|at| at <= now) {
             node.reconnect_at = None;
             self.broker.handle_connect(&node.id);
-            node.client.handle_connected(node_now, false);
+            node.client.handle(node_now, Input::Connected { session_present: false });
         }
     }
 
@@ -451,7 +452,7 @@ impl World {
             self.trace(vec![TraceEvent::StoreStarted]);
         }
         self.broker.handle_connect(&self.store.id);
-        self.store.store.handle_connected(store_now);
+        self.store.store.handle(store_now, Input::Connected { session_present: false });
     }
 
     /// Carries packets between the machines and the broker until no packet is ready.

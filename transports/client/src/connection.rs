@@ -144,40 +144,33 @@ impl Connection {
     /// acknowledgement would overtake it, and the broker would not redeliver the request of a lost
     /// response.
     fn send(&mut self, packet: &Outgoing, token: u64) -> Result<(), SendError> {
-        let now = self.socket.now();
         let session = self.socket.session_mut();
         let is_publish = matches!(packet, Outgoing::Publish(_) | Outgoing::Plain { .. });
         if is_publish && session.is_connected() && !session.can_publish(0) {
             return Err(SendError::Full);
         }
         match packet {
-            Outgoing::Publish(publish) => session.publish(
-                now,
-                session::Publish {
-                    topic: &publish.topic,
-                    payload: publish.payload.clone(),
-                    qos: Qos::AtLeastOnce,
-                    retain: false,
-                    properties: PublishProperties(publish),
-                    token,
-                },
-            ),
-            Outgoing::Plain { topic, payload, qos, retain } => session.publish(
-                now,
-                session::Publish {
-                    topic,
-                    payload: payload.clone(),
-                    qos: packet_qos(*qos),
-                    retain: *retain,
-                    properties: (),
-                    token,
-                },
-            ),
+            Outgoing::Publish(publish) => session.publish(session::Publish {
+                topic: &publish.topic,
+                payload: publish.payload.clone(),
+                qos: Qos::AtLeastOnce,
+                retain: false,
+                properties: PublishProperties(publish),
+                token,
+            }),
+            Outgoing::Plain { topic, payload, qos, retain } => session.publish(session::Publish {
+                topic,
+                payload: payload.clone(),
+                qos: packet_qos(*qos),
+                retain: *retain,
+                properties: (),
+                token,
+            }),
             Outgoing::Subscribe { filter, qos, .. } => {
                 let subscription = Subscription::new(filter, packet_qos(*qos));
-                session.subscribe(now, &[subscription], (), token)
+                session.subscribe(&[subscription], (), token)
             }
-            Outgoing::Unsubscribe { filter } => session.unsubscribe(now, &[filter], (), token),
+            Outgoing::Unsubscribe { filter } => session.unsubscribe(&[filter], (), token),
             _ => Ok(()),
         }
     }

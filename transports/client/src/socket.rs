@@ -50,8 +50,7 @@ const CLOSE_MAX: Duration = Duration::from_secs(1);
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let (mut socket, _) = SessionSocket::connect(&Options::from_url("mqtt://localhost")?).await?;
 /// let options = SubscriptionOptions { qos: Qos::AtLeastOnce, ..SubscriptionOptions::default() };
-/// let now = socket.now();
-/// socket.session_mut().subscribe(now, &[Subscription { filter: "lamps/#", options }], (), 1)?;
+/// socket.session_mut().subscribe(&[Subscription { filter: "lamps/#", options }], (), 1)?;
 /// loop {
 ///     if let Event::Message(message) = socket.next_event().await? {
 ///         println!("{}: {} bytes", message.topic(), message.payload().len());
@@ -202,9 +201,8 @@ impl SessionSocket {
 
     /// Sends the token again. The method has a single step.
     fn authenticate(&mut self) {
-        let now = self.now();
         let token = self.token_file.as_ref().map(TokenFile::token);
-        if let Err(error) = self.session.authenticate(now, token.as_deref(), ()) {
+        if let Err(error) = self.session.authenticate(token.as_deref(), ()) {
             debug!(%error, "cannot respond to an authentication challenge");
         }
     }
@@ -220,7 +218,7 @@ impl SessionSocket {
         let has_written = self.poll_write(cx);
         // A DISCONNECT was written above, unless the socket did not accept it.
         if self.io_error.is_some() || self.session.is_closing() {
-            self.session.handle_disconnected(now);
+            self.session.handle_disconnected();
             return Poll::Ready(());
         }
         if self.handle_received() || (self.session.wants_input() && self.poll_read(cx).is_ready()) {
@@ -293,14 +291,14 @@ impl SessionSocket {
         let now = self.now();
         self.reads += 1;
         match read {
-            Ok(0) => self.session.handle_disconnected(now),
+            Ok(0) => self.session.handle_disconnected(),
             Ok(_) => {
                 self.last_read = self.origin + now;
                 self.session.handle_bytes(now, &mut self.received);
             }
             Err(error) => {
                 self.io_error = Some(error);
-                self.session.handle_disconnected(now);
+                self.session.handle_disconnected();
             }
         }
         Poll::Ready(())
@@ -329,7 +327,7 @@ impl SessionSocket {
         let now = self.now();
         let Some(file) = &mut self.token_file else { return };
         let Some(token) = file.check(now) else { return };
-        match self.session.reauthenticate(now, Some(&token), ()) {
+        match self.session.reauthenticate(Some(&token), ()) {
             Ok(()) => {
                 debug!("authenticating again, with a new service account token");
                 file.set_token(token);
@@ -345,8 +343,7 @@ impl SessionSocket {
     pub async fn close(mut self) {
         let closing = async {
             while self.session.publishes() > 0 && self.next_event().await.is_ok() {}
-            let now = self.now();
-            self.session.disconnect(now, Reason::SUCCESS, ());
+            self.session.disconnect(Reason::SUCCESS, ());
             if self.flush().await.is_err() {
                 return;
             }

@@ -36,8 +36,7 @@ impl Bare for Session {
         let options = Options::new(question.client_id, "127.0.0.1", port).max_in_flight(IN_FLIGHT);
         let (mut socket, _) = SessionSocket::connect(&options).await?;
         let filter = Subscription::new(question.response_topic, Qos::AtLeastOnce);
-        let now = socket.now();
-        socket.session_mut().subscribe(now, &[filter], (), 0)?;
+        socket.session_mut().subscribe(&[filter], (), 0)?;
         while !matches!(socket.next_event().await?, Event::Subscribed { .. }) {}
         Ok(Self { question, socket })
     }
@@ -63,8 +62,7 @@ impl Bare for Session {
             properties: &properties[..],
             token: 0,
         };
-        let now = self.socket.now();
-        self.socket.session_mut().publish(now, publish)?;
+        self.socket.session_mut().publish(publish)?;
         Ok(())
     }
 

@@ -151,8 +151,7 @@ async fn connect(port: u16, id: &str, topic: &str) -> Result<SessionSocket, Fail
     let (mut socket, _) = SessionSocket::connect(&Options::new(id, "127.0.0.1", port)).await?;
     let response_topic = response_topic(id);
     let filters = [topic, &response_topic].map(|name| Subscription::new(name, Qos::AtLeastOnce));
-    let now = socket.now();
-    socket.session_mut().subscribe(now, &filters, (), 0)?;
+    socket.session_mut().subscribe(&filters, (), 0)?;
     while !matches!(socket.next_event().await?, Event::Subscribed { .. }) {}
     Ok(socket)
 }
@@ -178,7 +177,7 @@ fn publish(
     let qos = Qos::AtLeastOnce;
     let properties = &properties[..];
     let publish = Publish { topic, payload, qos, retain: false, properties, token: 0 };
-    socket.session_mut().publish(now, publish)?;
+    socket.session_mut().publish(publish)?;
     Ok(())
 }
 

@@ -19,7 +19,7 @@ impl Store {
     ///
     /// [`RecordedExpiry::rest`](super::RecordedExpiry::rest) is the time that is left to a value
     /// that expires. A value without any time left is absent from now on, and the next
-    /// [`handle_timeout`](Self::handle_timeout) records its removal, so that a later store with an
+    /// [`Input::Timeout`](crate::machine::Input::Timeout) records its removal, so that a later store with an
     /// earlier wall clock does not restore it again. A response is as old as it was when the last
     /// record was written, and counts for its owner; without an owner in the record, for the
     /// unverified client id. A record that no store can have written is ignored: a registration whose

@@ -49,7 +49,7 @@ impl Client {
 
     fn disconnect(&mut self) {
         self.stream = None;
-        self.session.handle_disconnected(self.now());
+        self.session.handle_disconnected();
         while self.session.poll_event().is_some() {}
     }
 
@@ -63,7 +63,7 @@ impl Client {
         self.session.written(now, bytes.len());
         let mut buffer = [0; 4_096];
         match stream.read(&mut buffer) {
-            Ok(0) => self.session.handle_disconnected(now),
+            Ok(0) => self.session.handle_disconnected(),
             Ok(len) => self.input.extend_from_slice(&buffer[..len]),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
             Err(error) => panic!("{error}"),
@@ -86,8 +86,7 @@ impl Client {
     fn subscribe(&mut self, filter: &str) {
         let options =
             SubscriptionOptions { qos: Qos::ExactlyOnce, ..SubscriptionOptions::default() };
-        let now = self.now();
-        self.session.subscribe(now, &[Subscription { filter, options }], (), 0).expect("connected");
+        self.session.subscribe(&[Subscription { filter, options }], (), 0).expect("connected");
         self.wait(|event| matches!(event, Event::Subscribed { .. }));
     }
 
@@ -95,8 +94,7 @@ impl Client {
         let properties = [Property::User("token", "t"), Property::ContentType("text")];
         let properties = &properties[..];
         let publish = session::Publish { topic, payload, qos, retain: false, properties, token };
-        let now = self.now();
-        self.session.publish(now, publish).expect("accepted");
+        self.session.publish(publish).expect("accepted");
     }
 
     fn message(&mut self) -> Message {
@@ -129,8 +127,7 @@ fn messages_round_trip_at_every_qos_with_aliases_and_properties() {
         }
     }
     assert!(client.session.server().is_some_and(|server| server.topic_alias_maximum > 0));
-    let now = client.now();
-    client.session.disconnect(now, Reason::SUCCESS, ());
+    client.session.disconnect(Reason::SUCCESS, ());
     client.wait(|event| *event == Event::Disconnected(Error::Requested(Reason::SUCCESS)));
 }
 
@@ -202,8 +199,7 @@ fn keep_alive_and_limits_are_respected() {
         properties: (),
         token: 1,
     };
-    let now = client.now();
-    let refused = client.session.publish(now, large);
+    let refused = client.session.publish(large);
     assert!(matches!(refused, Err(SendError::TooLarge { limit: 300, .. })), "{refused:?}");
     for token in 1..=10 {
         client.publish("t", Qos::AtLeastOnce, token, Bytes::new());

@@ -15,7 +15,7 @@ fn publish(rig: &mut Rig, qos: Qos, payload: &Bytes) {
             properties: Property::User("name", "value"),
             token: 1,
         };
-        rig.session.publish(rig.now, publish).unwrap();
+        rig.session.publish(publish).unwrap();
     }
 }
 

@@ -24,15 +24,15 @@ fn connecting() -> Rig {
 #[test]
 fn enhanced_authentication_completes_with_the_connack() {
     let mut rig = connecting();
-    assert_eq!(rig.session.authenticate(rig.now, None, ()), Err(SendError::NoAuthentication));
+    assert_eq!(rig.session.authenticate(None, ()), Err(SendError::NoAuthentication));
     rig.receive_bytes(&auth(Reason::CONTINUE_AUTHENTICATION, b"challenge"));
     let events = rig.events();
     let [Event::Authenticate(properties)] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!(properties.authentication_data(), Some(&b"challenge"[..]));
-    rig.session.authenticate(rig.now, Some(b"response"), ()).unwrap();
+    rig.session.authenticate(Some(b"response"), ()).unwrap();
     let expected = text([METHOD, Property::AuthenticationData(b"response")]);
     assert_eq!(rig.sent(), [Sent::Auth(Reason::CONTINUE_AUTHENTICATION, expected)]);
-    assert_eq!(rig.session.authenticate(rig.now, None, ()), Err(SendError::NoAuthentication));
+    assert_eq!(rig.session.authenticate(None, ()), Err(SendError::NoAuthentication));
     rig.connack(false, Reason::SUCCESS, &[METHOD, Property::AuthenticationData(b"done")]);
     let events = rig.events();
     let [Event::Connected(server)] = events.as_slice() else { panic!("{events:?}") };
@@ -44,12 +44,12 @@ fn reauthentication_completes_on_an_open_connection() {
     let mut rig = connecting();
     rig.connack(false, Reason::SUCCESS, &[METHOD]);
     rig.events();
-    rig.session.reauthenticate(rig.now, Some(b"again"), Property::User("a", "b")).unwrap();
+    rig.session.reauthenticate(Some(b"again"), Property::User("a", "b")).unwrap();
     let expected = text([METHOD, Property::AuthenticationData(b"again"), Property::User("a", "b")]);
     assert_eq!(rig.sent(), [Sent::Auth(Reason::RE_AUTHENTICATE, expected)]);
-    assert_eq!(rig.session.reauthenticate(rig.now, None, ()), Err(SendError::NoAuthentication));
+    assert_eq!(rig.session.reauthenticate(None, ()), Err(SendError::NoAuthentication));
     rig.receive_bytes(&auth(Reason::CONTINUE_AUTHENTICATION, b"more"));
-    rig.session.authenticate(rig.now, Some(b"x"), ()).unwrap();
+    rig.session.authenticate(Some(b"x"), ()).unwrap();
     rig.receive_bytes(&auth(Reason::SUCCESS, b"ok"));
     let events = rig.events();
     assert!(
@@ -95,7 +95,7 @@ fn another_method_of_the_server_is_a_protocol_error() {
 #[test]
 fn reauthentication_needs_a_method_and_a_connection() {
     let mut rig = Rig::new(options());
-    assert_eq!(rig.session.reauthenticate(rig.now, None, ()), Err(SendError::NotConnected));
+    assert_eq!(rig.session.reauthenticate(None, ()), Err(SendError::NotConnected));
     rig.connect(false, &[]);
-    assert_eq!(rig.session.reauthenticate(rig.now, None, ()), Err(SendError::NoAuthentication));
+    assert_eq!(rig.session.reauthenticate(None, ()), Err(SendError::NoAuthentication));
 }

@@ -121,7 +121,7 @@ fn connack_event_contains_limits_and_effective_options() {
     assert_eq!(server.properties.reason_string(), Some("welcome"));
     assert_eq!(server.properties.user().collect::<Vec<_>>(), [("a", "b")]);
     assert_eq!(rig.session.client_id(), "assigned");
-    rig.session.handle_disconnected(rig.now);
+    rig.session.handle_disconnected();
     rig.session.handle_connected(rig.now);
     assert_eq!(rig.sent(), [Sent::Connect(false, "assigned".into())], "the id that was assigned");
 }
@@ -284,7 +284,7 @@ fn maximum_packet_size_without_space_for_acknowledgements_ends_the_connection() 
 fn later_connects_resume_while_the_session_has_an_expiry() {
     for (expiry, clean_start) in [(0, true), (60, false)] {
         let mut rig = Rig::connected(Options::new("client").session_expiry(expiry));
-        rig.session.handle_disconnected(rig.now);
+        rig.session.handle_disconnected();
         rig.session.handle_connected(rig.now);
         assert_eq!(rig.sent(), [Sent::Connect(clean_start, "client".into())]);
     }
@@ -293,12 +293,12 @@ fn later_connects_resume_while_the_session_has_an_expiry() {
 #[test]
 fn set_clean_start_applies_to_the_next_connect() {
     let mut rig = Rig::connected(options());
-    rig.session.handle_disconnected(rig.now);
+    rig.session.handle_disconnected();
     rig.session.set_clean_start(true);
     rig.session.handle_connected(rig.now);
     assert_eq!(rig.sent(), [Sent::Connect(true, "client".into())]);
     rig.connack(false, Reason::SUCCESS, &[]);
-    rig.session.handle_disconnected(rig.now);
+    rig.session.handle_disconnected();
     rig.session.handle_connected(rig.now);
     assert_eq!(rig.sent(), [Sent::Connect(false, "client".into())]);
 }
@@ -307,7 +307,7 @@ fn set_clean_start_applies_to_the_next_connect() {
 fn changed_options_apply_to_the_next_connect() {
     let mut rig = Rig::connected(options().password("old"));
     *rig.session.options_mut() = rig.session.options().clone().password("new");
-    rig.session.handle_disconnected(rig.now);
+    rig.session.handle_disconnected();
     rig.session.handle_connected(rig.now);
     let bytes = take_output(&mut rig.session, rig.now);
     let Packet::Connect(connect) = Packet::decode(&bytes).unwrap() else { panic!("CONNECT") };
@@ -319,7 +319,7 @@ fn disconnect_follows_the_output_that_waits() {
     let mut rig = Rig::connected(options());
     rig.publish(Qos::AtMostOnce, "t").unwrap();
     let properties = [Property::ReasonString("bye"), Property::SessionExpiry(1)];
-    rig.session.disconnect(rig.now, Reason::DISCONNECT_WITH_WILL, &properties[..]);
+    rig.session.disconnect(Reason::DISCONNECT_WITH_WILL, &properties[..]);
     assert!(rig.session.is_closing() && !rig.session.is_connected());
     assert_eq!(rig.publish(Qos::AtMostOnce, "t"), Err(SendError::NotConnected));
     assert_eq!(rig.end(), Error::Requested(Reason::DISCONNECT_WITH_WILL));
@@ -327,7 +327,7 @@ fn disconnect_follows_the_output_that_waits() {
     assert!(matches!(sent.first(), Some(Sent::Publish { .. })));
     let expected = Sent::Disconnect(Reason::DISCONNECT_WITH_WILL, text(properties));
     assert_eq!(sent.last(), Some(&expected));
-    rig.session.handle_disconnected(rig.now);
+    rig.session.handle_disconnected();
     assert_eq!(rig.events(), [], "the end is reported once");
 }
 
@@ -344,19 +344,19 @@ fn disconnect_omits_properties_that_it_cannot_have() {
     for (expiry, properties) in cases {
         let options = Options::new("c").session_expiry(expiry);
         let mut rig = Rig::with_server(options, &[Property::MaximumPacketSize(100)]);
-        rig.session.disconnect(rig.now, Reason::SUCCESS, properties);
+        rig.session.disconnect(Reason::SUCCESS, properties);
         assert_eq!(rig.sent(), [Sent::Disconnect(Reason::SUCCESS, vec![])]);
     }
     let mut rig = Rig::connected(options());
-    rig.session.disconnect(rig.now, Reason::GRANTED_QOS_1, ());
+    rig.session.disconnect(Reason::GRANTED_QOS_1, ());
     assert_eq!(rig.end(), Error::Requested(Reason::UNSPECIFIED_ERROR));
 }
 
 #[test]
 fn disconnect_with_expiry_0_ends_the_session() {
     let mut rig = Rig::connected(options());
-    rig.session.disconnect(rig.now, Reason::SUCCESS, Property::SessionExpiry(0));
-    rig.session.handle_disconnected(rig.now);
+    rig.session.disconnect(Reason::SUCCESS, Property::SessionExpiry(0));
+    rig.session.handle_disconnected();
     rig.session.handle_connected(rig.now);
     assert_eq!(rig.sent(), [Sent::Connect(true, "client".into())]);
 }
@@ -366,7 +366,7 @@ fn disconnect_before_the_connack_sends_nothing() {
     let mut rig = Rig::new(options());
     rig.session.handle_connected(rig.now);
     rig.sent();
-    rig.session.disconnect(rig.now, Reason::SUCCESS, ());
+    rig.session.disconnect(Reason::SUCCESS, ());
     assert_eq!(rig.end(), Error::Requested(Reason::SUCCESS));
     assert_eq!(rig.sent(), []);
 }
@@ -399,8 +399,8 @@ fn error_shows_the_beginning_of_a_long_reason_string() {
 fn lost_stream_is_reported_once_and_discards_output() {
     let mut rig = Rig::connected(options());
     rig.publish(Qos::AtMostOnce, "t").unwrap();
-    rig.session.handle_disconnected(rig.now);
-    rig.session.handle_disconnected(rig.now);
+    rig.session.handle_disconnected();
+    rig.session.handle_disconnected();
     assert_eq!(rig.events(), [Event::Disconnected(Error::ConnectionLost)]);
     assert_eq!((rig.session.output_len(), rig.session.poll_timeout()), (0, None));
 }

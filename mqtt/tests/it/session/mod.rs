@@ -172,7 +172,7 @@ impl Rig {
     }
 
     fn reconnect(&mut self, session_present: bool) -> Vec<Sent> {
-        self.session.handle_disconnected(self.now);
+        self.session.handle_disconnected();
         self.connect_again(session_present, &[])
     }
 
@@ -272,7 +272,7 @@ impl Rig {
         let token = self.tokens;
         let publish =
             session::Publish { topic, payload, qos, retain: false, properties: (), token };
-        self.session.publish(self.now, publish).map(|()| token)
+        self.session.publish(publish).map(|()| token)
     }
 }
 

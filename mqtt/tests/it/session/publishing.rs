@@ -42,7 +42,7 @@ fn publish_contains_all_fields() {
         properties: &properties[..],
         token: 1,
     };
-    rig.session.publish(rig.now, publish).unwrap();
+    rig.session.publish(publish).unwrap();
     let sent = rig.sent();
     let [Sent::Publish { retain: true, dup: false, properties: sent, .. }] = sent.as_slice() else {
         panic!("{sent:?}")
@@ -217,7 +217,7 @@ fn limits_of_the_server_are_observed() {
         properties: (),
         token: 1,
     };
-    assert_eq!(rig.session.publish(rig.now, publish), Err(SendError::RetainUnsupported));
+    assert_eq!(rig.session.publish(publish), Err(SendError::RetainUnsupported));
     let payload = |len| Bytes::from(vec![0; len]);
     let refused = rig.publish_payload(Qos::AtLeastOnce, "t", payload(13));
     assert_eq!(refused, Err(SendError::TooLarge { size: 21, limit: 20 }));
@@ -251,7 +251,7 @@ fn invalid_publishes_are_refused() {
             properties: property,
             token: 1,
         };
-        let refused = rig.session.publish(rig.now, publish);
+        let refused = rig.session.publish(publish);
         assert!(
             matches!(refused, Err(SendError::InvalidProperties(_) | SendError::Unwritable(_))),
             "{property:?}: {refused:?}"
@@ -379,12 +379,12 @@ fn topic_aliases_end_with_the_connection() {
     rig.publish(Qos::AtLeastOnce, "topic/1").unwrap();
     rig.publish(Qos::AtLeastOnce, "topic/1").unwrap();
     assert!(matches!(&rig.sent()[1], Sent::Publish { topic, .. } if topic.is_empty()));
-    rig.session.handle_disconnected(rig.now);
+    rig.session.handle_disconnected();
     rig.events();
     let sent = rig.connect(true, &aliases);
     assert!(matches!(&sent[0], Sent::Publish { topic, dup: true, .. } if topic == "topic/1"));
     assert!(matches!(&sent[1], Sent::Publish { topic, dup: true, .. } if topic.is_empty()));
-    rig.session.handle_disconnected(rig.now);
+    rig.session.handle_disconnected();
     rig.events();
     let sent = rig.connect(true, &[]);
     assert!(

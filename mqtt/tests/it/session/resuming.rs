@@ -86,7 +86,7 @@ fn receive_maximum_of_the_new_connection_bounds_redelivery() {
         rig.publish(Qos::AtLeastOnce, "t").unwrap();
     }
     let ids: Vec<_> = rig.sent().iter().map(Sent::id).collect();
-    rig.session.handle_disconnected(rig.now);
+    rig.session.handle_disconnected();
     rig.events();
     rig.publish(Qos::AtLeastOnce, "new").unwrap();
     let mut sent = rig.connect(true, &[Property::ReceiveMaximum(1)]);
@@ -108,7 +108,7 @@ fn acknowledgement_of_a_publish_that_was_not_sent_again_is_a_protocol_error() {
         rig.publish(Qos::AtLeastOnce, "t").unwrap();
     }
     let second = rig.sent()[1].id();
-    rig.session.handle_disconnected(rig.now);
+    rig.session.handle_disconnected();
     rig.events();
     rig.connect(true, &[Property::ReceiveMaximum(1)]);
     rig.puback(second);
@@ -122,7 +122,7 @@ fn lost_session_loses_publishes_in_flight_and_sends_those_that_wait() {
         ["1", "2", "3"].map(|topic| rig.publish(Qos::ExactlyOnce, topic).unwrap()).into();
     let id = rig.sent()[1].id();
     rig.receive(Packet::PubRec(ack(id, Reason::SUCCESS)));
-    rig.session.handle_disconnected(rig.now);
+    rig.session.handle_disconnected();
     rig.events();
     let sent = rig.connect(false, &[]);
     let lost = Err(Lost::SessionLost);
@@ -140,7 +140,7 @@ fn publish_in_flight_that_the_new_server_does_not_take_is_lost() {
         let mut rig = Rig::connected(options());
         let token = rig.publish_payload(qos, "t", Bytes::from(vec![0; 50])).unwrap();
         let id = rig.sent()[0].id();
-        rig.session.handle_disconnected(rig.now);
+        rig.session.handle_disconnected();
         rig.events();
         let sent = rig.connect(true, &[Property::MaximumPacketSize(30)]);
         let outcome = outcomes(&rig.events());

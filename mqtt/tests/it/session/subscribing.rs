@@ -13,7 +13,7 @@ fn subscription(filter: &str) -> Subscription<'_> {
 impl Rig {
     fn subscribe(&mut self, filters: &[&str], token: u64) -> Result<(), SendError> {
         let subscriptions: Vec<_> = filters.iter().map(|filter| subscription(filter)).collect();
-        self.session.subscribe(self.now, &subscriptions, (), token)
+        self.session.subscribe(&subscriptions, (), token)
     }
 }
 
@@ -35,7 +35,7 @@ fn suback_is_reported_with_its_reasons() {
 #[test]
 fn unsuback_is_reported_with_its_reasons() {
     let mut rig = Rig::connected(options());
-    rig.session.unsubscribe(rig.now, &["a"], (), 8).unwrap();
+    rig.session.unsubscribe(&["a"], (), 8).unwrap();
     let id = rig.sent()[0].id();
     rig.receive(Packet::UnsubAck(Acks { id: packet_id(id), properties: &[], reasons: &[0x11] }));
     let events = rig.events();
@@ -68,8 +68,8 @@ fn acknowledgement_of_another_kind_or_count_is_a_protocol_error() {
 fn requests_are_lost_with_the_connection_and_not_sent_again() {
     let mut rig = Rig::connected(options());
     rig.subscribe(&["a"], 1).unwrap();
-    rig.session.unsubscribe(rig.now, &["b"], (), 2).unwrap();
-    rig.session.handle_disconnected(rig.now);
+    rig.session.unsubscribe(&["b"], (), 2).unwrap();
+    rig.session.handle_disconnected();
     let events = rig.events();
     assert_eq!(events[0], Event::Disconnected(Error::ConnectionLost));
     assert_eq!(
@@ -90,8 +90,7 @@ fn features_that_the_server_lacks_are_refused() {
     let mut rig = Rig::with_server(options(), &properties);
     assert_eq!(rig.subscribe(&["a/#"], 1), Err(SendError::WildcardUnsupported));
     assert_eq!(rig.subscribe(&["$share/s/a"], 1), Err(SendError::SharedUnsupported));
-    let with_id =
-        rig.session.subscribe(rig.now, &[subscription("a")], Property::SubscriptionId(1), 1);
+    let with_id = rig.session.subscribe(&[subscription("a")], Property::SubscriptionId(1), 1);
     assert_eq!(with_id, Err(SendError::SubscriptionIdsUnsupported));
     let long = "x".repeat(40);
     assert_eq!(rig.subscribe(&[&long], 1), Err(SendError::TooLarge { size: 48, limit: 40 }));
@@ -106,16 +105,15 @@ fn invalid_requests_are_refused() {
     rig.connect(false, &[]);
     for filter in ["", "a/#/b", "a+", "nul\0", "$share/s"] {
         assert_eq!(rig.subscribe(&[filter], 1), Err(SendError::InvalidFilter), "{filter:?}");
-        let unsubscribed = rig.session.unsubscribe(rig.now, &[filter], (), 1);
+        let unsubscribed = rig.session.unsubscribe(&[filter], (), 1);
         assert_eq!(unsubscribed, Err(SendError::InvalidFilter), "{filter:?}");
     }
     assert_eq!(rig.subscribe(&[], 1), Err(SendError::InvalidFilter));
     let options = SubscriptionOptions { no_local: true, ..SubscriptionOptions::default() };
     let shared = Subscription { filter: "$share/s/a", options };
-    let refused = rig.session.subscribe(rig.now, &[shared], (), 1);
+    let refused = rig.session.subscribe(&[shared], (), 1);
     assert_eq!(refused, Err(SendError::InvalidFilter));
-    let misplaced =
-        rig.session.subscribe(rig.now, &[subscription("a")], Property::TopicAlias(1), 1);
+    let misplaced = rig.session.subscribe(&[subscription("a")], Property::TopicAlias(1), 1);
     assert!(matches!(misplaced, Err(SendError::InvalidProperties(_))));
     assert_eq!((rig.sent(), rig.session.publishes()), (vec![], 0));
 }

@@ -61,7 +61,7 @@ impl World {
         let client = &mut self.clients[at];
         if let Some(connection) = client.connection.take() {
             self.broker.handle_closed(self.now, connection);
-            client.session.handle_disconnected(self.now);
+            client.session.handle_disconnected();
             client.input.clear();
         }
     }
@@ -98,7 +98,7 @@ impl World {
         let filter = format!("to/{at}/#");
         let subscription = Subscription { filter: &filter, options };
         let client = &mut self.clients[at];
-        client.session.subscribe(self.now, &[subscription], (), u64::MAX).expect("connected");
+        client.session.subscribe(&[subscription], (), u64::MAX).expect("connected");
         self.carry_all();
     }
 
@@ -114,7 +114,7 @@ impl World {
             properties: (),
             token: number,
         };
-        client.session.publish(self.now, publish).expect("accepted");
+        client.session.publish(publish).expect("accepted");
     }
 
     fn carry_all(&mut self) {

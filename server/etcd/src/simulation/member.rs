@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use fastrand::Rng;
 use statestore_models::machines::request::{Sent as StorePacket, StoreRequest};
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::store::{BatchId, Durability, Record, Store, StoreConfig};
 
 use super::etcd::{Etcd, Txn};
@@ -96,7 +97,7 @@ impl Member {
         self.renew_lease(at, etcd);
         if self.is_leader() {
             let now = now(at, self.offset);
-            self.store.handle_timeout(now);
+            self.store.handle(now, Input::Timeout);
             while let Some(ask) = self.inbox.pop_front() {
                 ask.submit_to(now, &mut self.store);
                 if rng.u8(0..4) == 0 {

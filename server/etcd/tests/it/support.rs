@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use etcd_client::{Client, GetOptions};
 use statestore_etcd::{EtcdJournal, Options};
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::store::{Durability, Record, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::topic;
@@ -213,7 +214,7 @@ fn now() -> Now {
 pub(crate) fn new_store() -> Store {
     let config = StoreConfig::new(7).durability(Durability::All).durable_registrations(true);
     let mut store = Store::new(config);
-    store.handle_connected(Now::default());
+    store.handle(Now::default(), Input::Connected { session_present: false });
     while store.poll_transmit().is_some() {}
     store
 }

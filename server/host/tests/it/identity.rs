@@ -1,6 +1,7 @@
 //! The sender of a request is the client id that the broker has verified, not the one in the
 //! request.
 
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::topic::REQUEST;
 use statestore_testkit::process::timely;
 use statestore_testkit::wire::packets::Reason;
@@ -36,7 +37,10 @@ async fn verified_sender_cannot_be_forged() {
         link.connect().await.expect("connect");
         let mut store =
             statestore_proto::store::Store::new(statestore_proto::store::StoreConfig::new(1));
-        store.handle_connected(statestore_proto::time::Now::default());
+        store.handle(
+            statestore_proto::time::Now::default(),
+            Input::Connected { session_present: false },
+        );
         while let Some(transmit) = store.poll_transmit() {
             link.try_send(transmit).expect("queue has capacity");
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::transport::Incoming;
 use statestore_server::{BindError, Broker, EmbeddedLink, Limits, Redirect};
@@ -210,7 +211,10 @@ async fn subscribed(broker: &Broker) -> EmbeddedLink {
     let mut link = broker.store_link();
     link.connect().await.expect("connect");
     let mut store = Store::new(StoreConfig::new(1));
-    store.handle_connected(statestore_proto::time::Now::default());
+    store.handle(
+        statestore_proto::time::Now::default(),
+        Input::Connected { session_present: false },
+    );
     while let Some(transmit) = store.poll_transmit() {
         link.try_send(transmit).expect("queue has capacity");
     }

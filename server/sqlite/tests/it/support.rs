@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::store::{Durability, Record, SnapshotPosition, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::topic;
@@ -67,7 +68,7 @@ fn now() -> Now {
 pub(crate) fn new_store() -> Store {
     let config = StoreConfig::new(7).durability(Durability::All).durable_registrations(true);
     let mut store = Store::new(config);
-    store.handle_connected(Now::default());
+    store.handle(Now::default(), Input::Connected { session_present: false });
     while store.poll_transmit().is_some() {}
     store
 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use statestore_proto::client::{Client, ClientConfig, Request, RequestId, SubmitError, WatchId};
 use statestore_proto::hlc::{FencingToken, Hlc};
 use statestore_proto::limits::ClientLimits;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Condition, RequestKind};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::{PublishToken, ReasonCode, SubscribeToken};
@@ -173,7 +174,7 @@ impl ClientRig {
             ClientOp::Suback if !honest => self.suback(a, b),
             ClientOp::Puback if !honest => {
                 if let Some(sent) = pick(&self.requested, a) {
-                    self.client.handle_published(self.now, sent.token, reason(b));
+                    self.client.handle(self.now, Input::Published(sent.token, reason(b)));
                 }
             }
             ClientOp::Reply | ClientOp::AnyReply if !honest => {
@@ -267,7 +268,10 @@ impl ClientRig {
         if let Some(server) = &mut self.server {
             server.connect(0);
         }
-        self.client.handle_connected(self.now, session_present && self.keeps_session);
+        self.client.handle(
+            self.now,
+            Input::Connected { session_present: session_present && self.keeps_session },
+        );
     }
 
     fn disconnect(&mut self) {
@@ -275,7 +279,7 @@ impl ClientRig {
         if let Some(server) = &mut self.server {
             server.disconnect(0);
         }
-        self.client.handle_disconnected(self.now);
+        self.client.handle(self.now, Input::Disconnected);
     }
 
     fn forget_connection(&mut self) {
@@ -292,7 +296,7 @@ impl ClientRig {
             if let Some(server) = self.server.as_mut().filter(|_| millis & 1 == 0) {
                 server.timer(self.now);
             }
-            self.client.handle_timeout(self.now);
+            self.client.handle(self.now, Input::Timeout);
             let next = self.client.poll_timeout();
             assert!(next.is_none_or(|next| next > self.now.instant), "{next:?} at {:?}", self.now);
             if self.now.instant.as_millis() >= end {
@@ -327,7 +331,7 @@ impl ClientRig {
         self.subscribes.retain(|(other, _)| *other != token);
         let reason = reason(code);
         self.grant(notifications, !reason.is_error());
-        self.client.handle_subscribed(self.now, token, reason);
+        self.client.handle(self.now, Input::Subscribed(token, reason));
     }
 
     const fn grant(&mut self, notifications: bool, granted: bool) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use statestore_proto::limits::StoreLimits;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Dialect, WordCase};
 use statestore_proto::store::{
     Access, ClientUsage, DialectPolicy, DropReason, Durability, Principal, RequestOutcome, Store,
@@ -288,7 +289,7 @@ pub fn store_ops(data: &[u8]) {
         if disk.holds && store.can_receive() {
             // Notify expiries while the output queue has capacity, before they compete with
             // requests. They wait for their own records, not for those of the request.
-            store.handle_timeout(*now);
+            store.handle(*now, Input::Timeout);
             disk.settle(&mut store, durability, &About::Nothing, reference.expire(*now));
         }
         match op {
@@ -297,16 +298,16 @@ pub fn store_ops(data: &[u8]) {
             }
             StoreInput::Timer if disk.holds => {}
             StoreInput::Timer => {
-                store.handle_timeout(*now);
+                store.handle(*now, Input::Timeout);
                 expected.extend(reference.expire(*now));
             }
             StoreInput::Gone(client) => {
-                store.handle_client_gone(*now, client);
+                store.handle(*now, Input::ClientGone(client));
                 reference.client_gone(client);
             }
             StoreInput::Published(age, reason) => {
                 if let Some((number, token)) = disk.numbers.iter().rev().nth(*age).copied() {
-                    store.handle_published(*now, token, *reason);
+                    store.handle(*now, Input::Published(token, *reason));
                     let has_subscriber = *reason != ReasonCode::NO_MATCHING_SUBSCRIBERS;
                     if !has_subscriber && reference.undeliverable(*now, number) {
                         disk.drop_notifications(number);
@@ -337,7 +338,7 @@ pub fn store_ops(data: &[u8]) {
     compare_contents(&store, &reference, last);
     if durability == Durability::All {
         // An expiry counts once it is recorded; until then it has not been notified.
-        store.handle_timeout(last);
+        store.handle(last, Input::Timeout);
         disk.settle(&mut store, durability, &About::Nothing, reference.expire(last));
         let mut rebuilt = script.store(8);
         disk.records.iter().for_each(|record| rebuilt.restore(last, record));

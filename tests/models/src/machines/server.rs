@@ -7,6 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use statestore_proto::client::Client;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::Command;
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::Now;
@@ -141,7 +142,7 @@ impl Server {
     pub fn disconnect(&mut self, link: usize) {
         let id = std::mem::take(&mut self.links[link].id);
         if self.links[link].connected {
-            self.store.handle_client_gone(self.now, &id);
+            self.store.handle(self.now, Input::ClientGone(&id));
             self.note(&("gone", &id));
         }
         self.links[link] = Link { id, ..Link::default() };
@@ -208,9 +209,11 @@ impl Server {
         match self.links[link].down.pop_front() {
             None => return false,
             Some(Down::Subscribed(token)) => {
-                client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1);
+                client.handle(now, Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
             }
-            Some(Down::Message(message)) => client.handle_publish(now, &message.as_incoming()),
+            Some(Down::Message(message)) => {
+                client.handle(now, Input::Message(&message.as_incoming()))
+            }
         }
         true
     }
@@ -226,7 +229,7 @@ impl Server {
     /// Fires the timer of the store.
     pub fn timer(&mut self, now: Now) {
         self.now = now;
-        self.store.handle_timeout(now);
+        self.store.handle(now, Input::Timeout);
         self.note(&("timer", now.instant));
         self.route();
     }
@@ -264,7 +267,8 @@ impl Server {
                 link.down.push_back(Down::Message(Box::new(message)));
             }
             if let Some(token) = publish.token.filter(|_| !reached) {
-                self.store.handle_published(self.now, token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
+                self.store
+                    .handle(self.now, Input::Published(token, ReasonCode::NO_MATCHING_SUBSCRIBERS));
             }
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request, RequestId};
 use statestore_proto::hlc::{FencingToken, Hlc};
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Condition, Expiry, Reply, Response};
 use statestore_proto::time::{Instant, Now, UnixTime};
 
@@ -51,7 +52,7 @@ impl Fencing {
             let config = config.timeout(Duration::from_secs(3_600));
             let mut client = Client::new(config).expect("a plain name");
             server.connect(link);
-            client.handle_connected(now, false);
+            client.handle(now, Input::Connected { session_present: false });
             server.collect(link, &mut client);
             while server.step_up(now, link) || server.step_down(now, link, &mut client) {}
             while client.poll_event().is_some() {}

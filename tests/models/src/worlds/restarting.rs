@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use statestore_proto::client::{Client, ClientConfig, Event, WatchEvent, WatchId};
 use statestore_proto::hlc::Version;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::time::{Instant, Now, UnixTime};
 
@@ -121,7 +122,7 @@ impl Restarting {
             world.writes.push(Some(b"1"));
             world.write();
         }
-        world.client.handle_connected(world.client_now(), false);
+        world.client.handle(world.client_now(), Input::Connected { session_present: false });
         world.deliver().expect("nothing goes wrong");
         assert!(world.application.live.is_some());
         world
@@ -181,7 +182,7 @@ impl Restarting {
     fn tick(&mut self) {
         if let Some(due) = self.client.poll_timeout() {
             self.now = self.now.max(due.as_millis());
-            self.client.handle_timeout(self.client_now());
+            self.client.handle(self.client_now(), Input::Timeout);
         }
     }
 

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use bytes::Bytes;
 use statestore_proto::client::{Client, ClientConfig, Event, WatchId};
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::time::{Instant, Now, UnixTime};
 
@@ -64,7 +65,7 @@ impl Watching {
         self.losses -= 1;
         let before = self.watch.map(|id| self.log.state(id)).unwrap_or_default();
         self.server.disconnect(0);
-        self.client.handle_disconnected(Self::now());
+        self.client.handle(Self::now(), Input::Disconnected);
         self.drain();
         let after = self.watch.map(|id| self.log.state(id)).unwrap_or_default();
         let flagged = !after.live && after.gaps == before.gaps + usize::from(before.live);
@@ -131,7 +132,7 @@ impl SmallWorld for Watching {
             }
             CONNECT => {
                 self.server.connect(0);
-                self.client.handle_connected(now, false);
+                self.client.handle(now, Input::Connected { session_present: false });
             }
             LOSE => self.lose()?,
             WRITE => self.write(),

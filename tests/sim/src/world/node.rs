@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use statestore_proto::client::Client;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::{Instant, Now};
 use statestore_proto::transport::ReasonCode;
@@ -65,7 +66,7 @@ impl StoreNode {
         while self.runs() {
             let now = self.now(now);
             // Expiries that waited for capacity come before the next request.
-            self.store.handle_timeout(now);
+            self.store.handle(now, Input::Timeout);
             if !self.store.can_receive() && bug != Some(DriverBug::IgnoresBackPressure) {
                 break;
             }
@@ -86,12 +87,12 @@ impl StoreNode {
                 Some(TraceEvent::Message(message))
             }
             Output::Published { token, reason, .. } => {
-                self.store.handle_published(now, token, reason);
+                self.store.handle(now, Input::Published(token, reason));
                 let is_undeliverable = reason == ReasonCode::NO_MATCHING_SUBSCRIBERS;
                 is_undeliverable.then_some(TraceEvent::Undeliverable(token))
             }
             Output::Gone { gone, .. } => {
-                self.store.handle_client_gone(now, &gone);
+                self.store.handle(now, Input::ClientGone(&gone));
                 Some(TraceEvent::ClientGone(gone))
             }
             Output::Disconnected { .. } => {
@@ -124,17 +125,17 @@ impl ClientNode {
             let Some(output) = self.inbox.pop_front() else { break };
             match output {
                 Output::Message { message, .. } => {
-                    self.client.handle_publish(node_now, &message.as_incoming());
+                    self.client.handle(node_now, Input::Message(&message.as_incoming()));
                     taken.push(TraceEvent::Message(message));
                 }
                 Output::Published { token, reason, .. } => {
-                    self.client.handle_published(node_now, token, reason);
+                    self.client.handle(node_now, Input::Published(token, reason));
                 }
                 Output::Subscribed { token, reason, .. } => {
-                    self.client.handle_subscribed(node_now, token, reason);
+                    self.client.handle(node_now, Input::Subscribed(token, reason));
                 }
                 Output::Disconnected { .. } => {
-                    self.client.handle_disconnected(node_now);
+                    self.client.handle(node_now, Input::Disconnected);
                     self.reconnect_at = Some(now + self.reconnect_after);
                 }
                 Output::Gone { .. } => {}

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use statestore_proto::client::{Client, ClientConfig, Request};
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::topic::REQUEST;
 use statestore_proto::transport::{ReasonCode, SubscribeToken, Transmit};
@@ -54,7 +55,7 @@ fn subscribe(filter: &str, token: u64) -> Transmit {
 fn requests(numbers: impl IntoIterator<Item = usize>, timeout_secs: u64) -> Vec<Transmit> {
     let now = Now::new(Instant::default(), UnixTime::from_millis(1_696_374_425_000));
     let mut client = Client::new(ClientConfig::new("sender", [0; 8])).expect("a client id");
-    client.handle_connected(now, false);
+    client.handle(now, Input::Connected { session_present: false });
     for number in numbers {
         let request = Request::get(number.to_string());
         let request = request.timeout(Duration::from_secs(timeout_secs));
@@ -64,7 +65,7 @@ fn requests(numbers: impl IntoIterator<Item = usize>, timeout_secs: u64) -> Vec<
     while let Some(transmit) = client.poll_transmit() {
         match transmit {
             Transmit::Subscribe { token, .. } => {
-                client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1);
+                client.handle(now, Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
             }
             request => requests.push(request),
         }

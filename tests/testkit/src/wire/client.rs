@@ -74,7 +74,7 @@ impl<S: Read + Write> Client<S> {
             properties: &properties[..],
             token: self.tokens,
         };
-        self.session.publish(NOW, sent)?;
+        self.session.publish(sent)?;
         Ok(self.tokens)
     }
 
@@ -84,13 +84,13 @@ impl<S: Read + Write> Client<S> {
     /// If the session refuses the filter; nothing is sent then.
     pub fn subscribe(&mut self, filter: &str, qos: Qos) -> Result<u64, SendError> {
         self.tokens += 1;
-        self.session.subscribe(NOW, &[Subscription::new(filter, qos)], (), self.tokens)?;
+        self.session.subscribe(&[Subscription::new(filter, qos)], (), self.tokens)?;
         Ok(self.tokens)
     }
 
     /// Sends DISCONNECT.
     pub fn disconnect(&mut self, reason: Reason) {
-        self.session.disconnect(NOW, reason, ());
+        self.session.disconnect(reason, ());
     }
 
     /// Writes all output of the session.
@@ -165,7 +165,7 @@ impl<S: Read + Write> Client<S> {
                 Ok(count) if count > 0 => self.input.extend_from_slice(&space[..count]),
                 Err(error) if error.kind() != ErrorKind::ConnectionReset => return Err(error),
                 Ok(_) | Err(_) => {
-                    self.session.handle_disconnected(NOW);
+                    self.session.handle_disconnected();
                     return Ok(self.session.poll_event());
                 }
             }

@@ -3,6 +3,7 @@
 use crate::wire::packets::{Publish, PublishProperties, Qos};
 use bytes::Bytes;
 use statestore_proto::client::{Client, ClientConfig, Request};
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::{ReasonCode, Transmit};
@@ -41,7 +42,7 @@ pub fn del(client_id: &str, key: &'static str) -> Publish {
 pub fn watch(client_id: &str, key: &'static str) -> Publish {
     let now = Now::new(Instant::default(), UnixTime::from_millis(1_696_374_425_000));
     let mut client = Client::new(ClientConfig::new(client_id, [0; 8])).expect("a client id");
-    client.handle_connected(now, false);
+    client.handle(now, Input::Connected { session_present: false });
     client.watch(now, Bytes::from_static(key.as_bytes())).expect("room");
     request(client, now)
 }
@@ -51,7 +52,7 @@ fn command(client_id: &str, command: Command<Bytes>) -> Publish {
     let nonce = command.kind() as u64;
     let config = ClientConfig::new(client_id, nonce.to_be_bytes());
     let mut client = Client::new(config).expect("a client id");
-    client.handle_connected(now, false);
+    client.handle(now, Input::Connected { session_present: false });
     client.submit(now, Request::new(command)).expect("room");
     request(client, now)
 }
@@ -61,7 +62,7 @@ fn request(mut client: Client, now: Now) -> Publish {
     loop {
         match client.poll_transmit().expect("a request") {
             Transmit::Subscribe { token, .. } => {
-                client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1);
+                client.handle(now, Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
             }
             Transmit::Publish(request) => {
                 let properties = PublishProperties {

@@ -1,6 +1,7 @@
 use paho_mqtt::MessageBuilder;
 use statestore_proto::client::{Client, ClientConfig, Request};
 use statestore_proto::hlc::FencingToken;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::{Correlation, Transmit};
@@ -17,11 +18,11 @@ fn request(value: Vec<u8>) -> Publish {
     let token = FencingToken::new("1696374425000:1:holder".parse().expect("a clock value"));
     let request = Request::set(b"key", value).fencing_token(token).persist(true);
     client.submit(now(), request).expect("capacity");
-    client.handle_connected(now(), false);
+    client.handle(now(), Input::Connected { session_present: false });
     let Some(Transmit::Subscribe { token, .. }) = client.poll_transmit() else {
         panic!("no SUBSCRIBE")
     };
-    client.handle_subscribed(now(), token, ReasonCode::GRANTED_QOS_1);
+    client.handle(now(), Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
     let Some(Transmit::Publish(publish)) = client.poll_transmit() else { panic!("no PUBLISH") };
     publish
 }
@@ -64,7 +65,7 @@ fn unshared_payload_is_not_copied() {
 #[test]
 fn store_executes_a_converted_request_and_its_reply_converts() {
     let mut store = Store::new(StoreConfig::new(7));
-    store.handle_connected(Now::default());
+    store.handle(Now::default(), Input::Connected { session_present: false });
     assert!(matches!(store.poll_transmit(), Some(Transmit::Subscribe { .. })));
     let message = Message::new(packed(&request(b"value".to_vec())));
     let incoming = message.as_incoming().expect("the message is valid");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use statestore_paho::paho_mqtt::{self, AsyncClient, CreateOptionsBuilder};
 use statestore_paho::{Options, PahoLink, connect, serve};
 use statestore_proto::client::WatchEvent;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::topic;
 use statestore_proto::transport::{ReasonCode, Transmit};
@@ -179,7 +180,10 @@ async fn slow_store_receives_every_message_over_several_connections() {
             PahoLink::for_store(broker.options("statestore")).configure(|paho| paho.inbox(500));
         let mut store = Store::new(StoreConfig::new(1));
         link.connect().await.expect("a connection");
-        store.handle_connected(statestore_proto::time::Now::default());
+        store.handle(
+            statestore_proto::time::Now::default(),
+            Input::Connected { session_present: false },
+        );
         let subscribe = store.poll_transmit().expect("a subscription");
         let Transmit::Subscribe { filter, .. } = &subscribe else { panic!("{subscribe:?}") };
         let topic = filter.to_string();

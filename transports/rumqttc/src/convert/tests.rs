@@ -3,6 +3,7 @@ use rumqttc::v5::mqttbytes::v5::DisconnectReasonCode as Goodbye;
 use rumqttc::v5::mqttbytes::v5::Packet as Any;
 use statestore_proto::client::{Client, ClientConfig, Request};
 use statestore_proto::hlc::FencingToken;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::{Delivery, Transmit};
@@ -19,9 +20,9 @@ fn request(value: Vec<u8>) -> Publish {
     let token = FencingToken::new("1696374425000:1:holder".parse().expect("a clock value"));
     let request = Request::set(b"key", value).fencing_token(token).persist(true);
     client.submit(now(), request).expect("capacity");
-    client.handle_connected(now(), false);
+    client.handle(now(), Input::Connected { session_present: false });
     let Some(Transmit::Subscribe { token, .. }) = client.poll_transmit() else { panic!("first") };
-    client.handle_subscribed(now(), token, ReasonCode::GRANTED_QOS_1);
+    client.handle(now(), Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
     let Some(Transmit::Publish(publish)) = client.poll_transmit() else { panic!("then") };
     publish
 }
@@ -86,7 +87,7 @@ fn size_is_exact_at_boundaries_of_the_length_field() {
 #[test]
 fn store_decodes_a_request_of_a_client_and_responds() {
     let mut store = Store::new(StoreConfig::new(7));
-    store.handle_connected(Now::default());
+    store.handle(Now::default(), Input::Connected { session_present: false });
     assert!(matches!(store.poll_transmit(), Some(Transmit::Subscribe { .. })));
     let mut received = over_the_wire(packet(&request(b"value".to_vec())));
     received.pkid = 77;

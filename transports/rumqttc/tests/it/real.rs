@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use statestore_proto::client::WatchEvent;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::transport::{ReasonCode, Transmit};
 use statestore_rumqttc::{Options, RumqttcLink, connect, serve};
@@ -275,7 +276,10 @@ async fn successor_responds_to_unanswered_requests() {
         let mut link = RumqttcLink::for_store(options).without_claim();
         let mut store = Store::new(StoreConfig::new(1));
         link.connect().await.expect("a connection");
-        store.handle_connected(statestore_proto::time::Now::default());
+        store.handle(
+            statestore_proto::time::Now::default(),
+            Input::Connected { session_present: false },
+        );
         while let Some(transmit) = store.poll_transmit() {
             link.try_send(transmit).expect("capacity");
         }

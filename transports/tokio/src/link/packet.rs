@@ -98,6 +98,7 @@ mod tests {
 
     use bytes::Bytes;
     use statestore_proto::client::{Client, ClientConfig, Request};
+    use statestore_proto::machine::{Input, Machine as _};
     use statestore_proto::time::Now;
     use statestore_proto::transport::{Qos, Transmit};
 
@@ -105,10 +106,10 @@ mod tests {
 
     fn publish(value: usize) -> Publish {
         let mut client = Client::new(ClientConfig::new("c", [0; 8])).expect("a client id");
-        client.handle_connected(Now::default(), true);
+        client.handle(Now::default(), Input::Connected { session_present: true });
         let subscribe = client.poll_transmit();
         if let Some(Transmit::Subscribe { token, .. }) = subscribe {
-            client.handle_subscribed(Now::default(), token, ReasonCode::GRANTED_QOS_1);
+            client.handle(Now::default(), Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
         }
         let request = Request::set("k", vec![b'x'; value]);
         client.submit(Now::default(), request).expect("it is valid");

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use statestore_loopback::{Hub, HubLink, Message};
 use statestore_proto::client::{Client, ClientConfig, Request, WatchEvent};
 use statestore_proto::hlc::FencingToken;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::{ReasonCode, Transmit};
@@ -66,11 +67,11 @@ impl Link for Overtaken {
 fn late_writes(token: &FencingToken, count: usize) -> VecDeque<Transmit> {
     let now = Now::new(Instant::from_millis(1), UnixTime::from_millis(1));
     let mut sender = Client::new(ClientConfig::new("late", *b"8 random")).expect("a client id");
-    sender.handle_connected(now, false);
+    sender.handle(now, Input::Connected { session_present: false });
     let Some(Transmit::Subscribe { token: subscribed, .. }) = sender.poll_transmit() else {
         panic!("a client subscribes first")
     };
-    sender.handle_subscribed(now, subscribed, ReasonCode::GRANTED_QOS_1);
+    sender.handle(now, Input::Subscribed(subscribed, ReasonCode::GRANTED_QOS_1));
     for number in 0..count {
         let set = Request::set(KEY, format!("late{number}")).fencing_token(token.clone());
         sender.submit(now, set).expect("capacity");

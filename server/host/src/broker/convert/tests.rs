@@ -1,5 +1,6 @@
 use statestore_proto::client::{Client, ClientConfig, Request};
 use statestore_proto::hlc::FencingToken;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::{self, Correlation, Publish, ReasonCode, Transmit};
@@ -21,11 +22,11 @@ fn request() -> Publish {
     let token = FencingToken::new("1696374425000:1:holder".parse().expect("a clock value"));
     let request = Request::set(b"key", b"\0value\xff").fencing_token(token).persist(true);
     client.submit(now(), request).expect("capacity");
-    client.handle_connected(now(), false);
+    client.handle(now(), Input::Connected { session_present: false });
     let Some(Transmit::Subscribe { token, .. }) = client.poll_transmit() else {
         panic!("expected a subscription first")
     };
-    client.handle_subscribed(now(), token, ReasonCode::GRANTED_QOS_1);
+    client.handle(now(), Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
     let Some(Transmit::Publish(publish)) = client.poll_transmit() else {
         panic!("expected a publish")
     };
@@ -104,7 +105,7 @@ fn debug_output_contains_no_values() {
 fn reply_has_status_and_version_of_the_store() {
     let request_message = delivered(&publish_packet(&request()));
     let mut store = Store::new(StoreConfig::new(1));
-    store.handle_connected(Now::default());
+    store.handle(Now::default(), Input::Connected { session_present: false });
     let mut incoming = request_message.as_incoming().expect("a message");
     incoming.verified_sender = incoming.claimed_source();
     store.handle_publish(now(), &incoming);

@@ -1,6 +1,7 @@
 //! Messages as the network may deliver them.
 
 use bytes::Bytes;
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Dialect, Notification, RequestKind, property};
 use statestore_proto::topic::NotificationTopic;
 use statestore_proto::transport::Incoming;
@@ -57,7 +58,7 @@ impl ClientRig {
         incoming.retain = !fitting && stray & 0x80 != 0;
         incoming.user_property("__ts", &version);
         set_incarnation(&mut incoming, incarnation);
-        self.client.handle_publish(self.now, &incoming);
+        self.client.handle(self.now, Input::Message(&incoming));
     }
 
     pub(super) fn notification(&mut self, [key, kind, version, incarnation, _]: Args) {
@@ -71,7 +72,7 @@ impl ClientRig {
         let mut incoming = Incoming::new(&topic, &payload);
         incoming.user_property("__ts", &version);
         set_incarnation(&mut incoming, incarnation);
-        self.client.handle_publish(self.now, &incoming);
+        self.client.handle(self.now, Input::Message(&incoming));
     }
 
     /// A message unrelated to any request of this client.
@@ -90,7 +91,7 @@ impl ClientRig {
                 [usize::from(kind & 3)];
         incoming.retain = kind & 4 != 0;
         incoming.user_property("__ts", &version);
-        self.client.handle_publish(self.now, &incoming);
+        self.client.handle(self.now, Input::Message(&incoming));
     }
 
     fn version(&self, choice: u8) -> String {

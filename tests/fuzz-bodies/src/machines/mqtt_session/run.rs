@@ -127,11 +127,11 @@ impl Run {
                 self.expire();
             }
             SessionOp::Close => {
-                self.both(|session| session.handle_disconnected(now));
+                self.both(|session| session.handle_disconnected());
                 self.close();
             }
             SessionOp::Disconnect => {
-                self.both(|session| session.disconnect(now, Reason::SUCCESS, ()));
+                self.both(|session| session.disconnect(Reason::SUCCESS, ()));
             }
             SessionOp::Raw => {
                 self.peer.stop_checking();
@@ -177,19 +177,15 @@ impl Run {
         let payload = Bytes::from(payload);
         let properties = [Property::User("a", "b")];
         let qos = QOS[usize::from(args[0]) % 3];
-        let now = self.now;
         let result = self.both(|session| {
-            session.publish(
-                now,
-                Publish {
-                    topic: TOPICS[usize::from(args[1]) % TOPICS.len()],
-                    payload: payload.clone(),
-                    qos,
-                    retain: args[3].is_multiple_of(8),
-                    properties: &properties[..usize::from(args[4] % 2)],
-                    token,
-                },
-            )
+            session.publish(Publish {
+                topic: TOPICS[usize::from(args[1]) % TOPICS.len()],
+                payload: payload.clone(),
+                qos,
+                retain: args[3].is_multiple_of(8),
+                properties: &properties[..usize::from(args[4] % 2)],
+                token,
+            })
         });
         if result == Ok(()) && qos != Qos::AtMostOnce {
             self.tokens.insert(token, Token::Publish);
@@ -198,7 +194,7 @@ impl Run {
 
     fn request(&mut self, args: Args) {
         self.last_token += 1;
-        let (token, now) = (self.last_token, self.now);
+        let token = self.last_token;
         let filters = ["a/+", "b", "$share/s/c"];
         let count = usize::from(args[1] % 4);
         let is_connected = self.whole.is_connected();
@@ -206,9 +202,9 @@ impl Run {
             if args[0].is_multiple_of(2) {
                 let options = SubscriptionOptions::default();
                 let all = filters.map(|filter| Subscription { filter, options });
-                session.subscribe(now, &all[..count], (), token)
+                session.subscribe(&all[..count], (), token)
             } else {
-                session.unsubscribe(now, &filters[..count], (), token)
+                session.unsubscribe(&filters[..count], (), token)
             }
         });
         match result {
@@ -324,8 +320,7 @@ impl Run {
         self.poll(usize::MAX);
         assert!(self.tokens.is_empty(), "tokens without an event: {:?}", self.tokens);
         assert_eq!((self.whole.publishes(), self.whole.publish_bytes()), (0, 0));
-        let now = self.now;
-        self.both(|session| session.handle_disconnected(now));
+        self.both(|session| session.handle_disconnected());
         self.poll(usize::MAX);
         assert_eq!(self.connections.len(), self.ends, "each connection ends once");
     }

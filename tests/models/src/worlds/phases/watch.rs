@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use statestore_proto::client::{Client, ClientConfig, WatchId, WatchPhase};
+use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Dialect, Notification, RequestKind, property};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::topic::NotificationTopic;
@@ -163,7 +164,7 @@ impl WatchPhases {
         if let Some(store) = &store {
             incoming.user_property(property::INCARNATION, store);
         }
-        self.client.handle_publish(self.now(), &incoming);
+        self.client.handle(self.now(), Input::Message(&incoming));
         self.contacted = true;
     }
 
@@ -230,17 +231,17 @@ impl SmallWorld for WatchPhases {
         match choice {
             CONNECT => {
                 self.connected = true;
-                self.client.handle_connected(now, false);
+                self.client.handle(now, Input::Connected { session_present: false });
             }
             LOSE => {
                 (self.connected, self.granted, self.sent) = (false, false, None);
                 self.subscribes.clear();
-                self.client.handle_disconnected(now);
+                self.client.handle(now, Input::Disconnected);
             }
             GRANT => {
                 self.granted = true;
                 for token in std::mem::take(&mut self.subscribes) {
-                    self.client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1);
+                    self.client.handle(now, Input::Subscribed(token, ReasonCode::GRANTED_QOS_1));
                 }
             }
             REGISTERED | STOPPED => self.answer(b"+OK\r\n"),
@@ -257,13 +258,15 @@ impl SmallWorld for WatchPhases {
             NO_SUBSCRIBER => {
                 let token = self.sent.take().map(|sent| sent.token);
                 let reason = ReasonCode::NO_MATCHING_SUBSCRIBERS;
-                token.into_iter().for_each(|it| self.client.handle_published(now, it, reason));
+                token
+                    .into_iter()
+                    .for_each(|it| self.client.handle(now, Input::Published(it, reason)));
             }
             LATE | RETRY | RENEW => {
                 self.sent = None;
                 let due = self.client.poll_timeout().map_or(self.now, Instant::as_millis);
                 self.now = due.max(self.now);
-                self.client.handle_timeout(self.now());
+                self.client.handle(self.now(), Input::Timeout);
             }
             OTHER | OTHER_AGAIN => {
                 self.replaced_at = Some(self.now);
