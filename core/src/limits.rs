@@ -80,10 +80,10 @@ pub const EVICTED_REGISTRATIONS_KNOWN: usize = 1_024;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Keys. A million keys of 16 bytes with values of 64 bytes take some 200 MB.
+    /// Keys. A million keys of 16 bytes with values of 64 bytes take some 230 MB.
     pub keys_max: usize,
     /// Bytes of all keys and values together; the default is what a machine at the edge can spare.
-    /// Each key takes some 100 to 150 bytes in addition, 35 more if it expires, 50 more if each was
+    /// Each key takes some 150 to 200 bytes in addition, 35 more if it expires, 50 more if each was
     /// written by another verified client, and up to 400 for the token of a fenced key. The memory
     /// of the tables is not freed when keys are removed, but used for later keys.
     pub bytes_max: usize,
