@@ -81,7 +81,7 @@ pub enum Record {
 pub struct RecordedResponse {
     /// The MQTT client id of the requester; empty if it is unknown.
     pub client_id: Box<str>,
-    /// True if the client id is verified. False in records of earlier versions of this crate.
+    /// True if the client id is verified.
     pub verified: bool,
     /// The [owner](crate::store::Principal::owner) of the requester, if it is not its client id.
     pub owner: Option<Box<str>>,
@@ -99,8 +99,7 @@ pub struct RecordedResponse {
     pub retention: Duration,
     /// When the response was given, in running time of the stores that continued one set of
     /// records. The time between two stores does not count, since no clock measures it; so a
-    /// restored response is as old as it was when the last record was written. Zero, as in records
-    /// of earlier versions of this crate, is the beginning.
+    /// restored response is as old as it was when the last record was written.
     pub given_at: Duration,
     /// The request number.
     pub order: u64,
