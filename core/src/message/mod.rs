@@ -51,8 +51,6 @@
 //! The properties from `__ts` on are user properties. [`property::RequestProperties`] writes them,
 //! and the client machine uses it too.
 
-#[cfg(feature = "machines")]
-mod chunk;
 mod command;
 mod decode;
 mod error;
@@ -66,8 +64,6 @@ mod request;
 mod response;
 mod scan;
 
-#[cfg(feature = "machines")]
-pub(crate) use chunk::ChunkPosition;
 pub use command::{Command, Condition, Expiry, Operand};
 pub use decode::WordCase;
 pub use error::{PeerError, PeerErrorKind, Refusal, ServiceError, UnknownText};

@@ -44,8 +44,7 @@ pub enum Refused {
     NoCorrelationData,
     /// The request was not published with QoS 1.
     NotQos1,
-    /// The request is the first [chunk](crate::message::property::CHUNK) of a larger message, or a
-    /// chunk at an unknown position.
+    /// The request is a [chunk](crate::message::property::CHUNK) of a larger message.
     Chunked,
     /// The payload is not a request.
     Malformed(PeerError),
