@@ -56,6 +56,20 @@ fn is_unprintable(char: char) -> bool {
         )
 }
 
+/// Writes a struct or a variant with these fields. A field is shown as the expression after its name,
+/// or as it is.
+macro_rules! show {
+    ($f:expr, $name:ident { $($field:ident $(= $shown:expr)?),* $(,)? }) => {
+        $f.debug_struct(stringify!($name))
+            $(.field(stringify!($field), &$crate::debug::show!(@ $field $(, $shown)?)))*
+            .finish()
+    };
+    (@ $field:ident) => { $field };
+    (@ $field:ident, $shown:expr) => { $shown };
+}
+
+pub(crate) use show;
+
 /// Owned bytes of which only the length is shown.
 #[cfg(feature = "machines")]
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use super::{Encode, RequestKind};
 use crate::buffer::{BufferTooSmall, Decimal, Sink};
-use crate::debug;
+use crate::debug::{Key, Value, show};
 use crate::time::whole_millis;
 
 /// A command about one key, over any container `B` of bytes.
@@ -337,46 +337,33 @@ impl<B: AsRef<[u8]>> Encode for Command<B> {
 
 impl<B: AsRef<[u8]>> fmt::Debug for Command<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self {
-            Self::Get { .. } => "Get",
-            Self::Set { .. } => "Set",
-            Self::Del { .. } => "Del",
-            Self::VDel { .. } => "VDel",
-            Self::Watch { .. } => "Watch",
-            Self::Unwatch { .. } => "Unwatch",
-        };
-        let mut out = f.debug_struct(name);
-        out.field("key", &debug::Key(self.key().as_ref()));
+        let key = Key(self.key().as_ref());
         match self {
+            Self::Get { .. } => show!(f, Get { key }),
             Self::Set { value, condition, expiry, .. } => {
-                out.field("value", &debug::Value(value.as_ref()))
-                    .field("condition", condition)
-                    .field("expiry", expiry);
+                show!(f, Set { key, value = Value(value.as_ref()), condition, expiry })
             }
-            Self::VDel { value, .. } => {
-                out.field("value", &debug::Value(value.as_ref()));
-            }
-            _ => {}
+            Self::Del { .. } => show!(f, Del { key }),
+            Self::VDel { value, .. } => show!(f, VDel { key, value = Value(value.as_ref()) }),
+            Self::Watch { .. } => show!(f, Watch { key }),
+            Self::Unwatch { .. } => show!(f, Unwatch { key }),
         }
-        out.finish()
     }
 }
 
 impl<B: AsRef<[u8]>> fmt::Debug for Condition<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Always => f.write_str("Always"),
-            Self::IfAbsent => f.write_str("IfAbsent"),
-            Self::IfAbsentOrEqual => f.write_str("IfAbsentOrEqual"),
-            Self::IfAbsentOrEqualTo(operand) => {
-                f.debug_tuple("IfAbsentOrEqualTo").field(&debug::Value(operand.as_bytes())).finish()
-            }
-        }
+        f.write_str(match self {
+            Self::Always => "Always",
+            Self::IfAbsent => "IfAbsent",
+            Self::IfAbsentOrEqual => "IfAbsentOrEqual",
+            Self::IfAbsentOrEqualTo(operand) => return write!(f, "IfAbsentOrEqualTo({operand:?})"),
+        })
     }
 }
 
 impl<B: AsRef<[u8]>> fmt::Debug for Operand<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Operand").field(&debug::Value(self.as_bytes())).finish()
+        Value(self.as_bytes()).fmt(f)
     }
 }

@@ -261,9 +261,7 @@ impl<B: AsRef<[u8]>> fmt::Debug for ServiceError<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Known(refusal) => fmt::Debug::fmt(refusal, f),
-            Self::Unknown(text) => {
-                f.debug_tuple("Unknown").field(&debug::Key(text.0.as_ref())).finish()
-            }
+            Self::Unknown(text) => write!(f, "Unknown({:?})", debug::Key(text.0.as_ref())),
         }
     }
 }

@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::{Dialect, Encode, PeerError, PeerErrorKind};
 use crate::buffer::{BufferTooSmall, Sink};
-use crate::debug;
+use crate::debug::Value;
 use crate::resp::decode_array;
 
 /// A change of a watched key, over any container `B` of bytes.
@@ -111,7 +111,7 @@ impl<B: AsRef<[u8]>> Encode for Wire<'_, B> {
 impl<B: AsRef<[u8]>> fmt::Debug for Notification<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Set(value) => f.debug_tuple("Set").field(&debug::Value(value.as_ref())).finish(),
+            Self::Set(value) => write!(f, "Set({:?})", Value(value.as_ref())),
             Self::Deleted => f.write_str("Deleted"),
         }
     }

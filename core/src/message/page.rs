@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::{Encode, PeerError};
 use crate::buffer::{BufferTooSmall, Sink};
-use crate::debug;
+use crate::debug::{self, show};
 use crate::resp::{Elements, PageLayout, put_array, read_page};
 
 /// A page of keys, as a payload that was checked.
@@ -120,10 +120,7 @@ impl Page<bytes::Bytes> {
 
 impl<B: AsRef<[u8]>> fmt::Debug for Page<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Page")
-            .field("keys", &self.len())
-            .field("token", &self.token().map(debug::Value))
-            .finish()
+        show!(f, Page { keys = self.len(), token = self.token().map(debug::Value) })
     }
 }
 
@@ -168,10 +165,7 @@ impl PageEncoder<'_> {
 
 impl fmt::Debug for PageEncoder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageEncoder")
-            .field("keys", &self.keys.len())
-            .field("token", &self.token.map(debug::Value))
-            .finish()
+        show!(f, PageEncoder { keys = self.keys.len(), token = self.token.map(debug::Value) })
     }
 }
 

@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::{Dialect, Encode, PeerError, PeerErrorKind, RequestKind, ServiceError};
 use crate::buffer::{BufferTooSmall, Sink};
-use crate::debug;
+use crate::debug::Value;
 use crate::resp::{Frame, decode_frame, put_frame};
 
 /// The reply to a command.
@@ -156,17 +156,15 @@ impl Encode for Wire<'_> {
 
 impl<B: AsRef<[u8]>> fmt::Debug for Reply<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Done => f.write_str("Done"),
-            Self::NotApplied => f.write_str("NotApplied"),
-            Self::Value(value) => {
-                f.debug_tuple("Value").field(&debug::Value(value.as_ref())).finish()
-            }
-            Self::Absent => f.write_str("Absent"),
-            Self::Removed => f.write_str("Removed"),
-            Self::NothingRemoved => f.write_str("NothingRemoved"),
-            Self::NotWatched => f.write_str("NotWatched"),
-            Self::Error(error) => f.debug_tuple("Error").field(error).finish(),
-        }
+        f.write_str(match self {
+            Self::Done => "Done",
+            Self::NotApplied => "NotApplied",
+            Self::Value(value) => return write!(f, "Value({:?})", Value(value.as_ref())),
+            Self::Absent => "Absent",
+            Self::Removed => "Removed",
+            Self::NothingRemoved => "NothingRemoved",
+            Self::NotWatched => "NotWatched",
+            Self::Error(error) => return write!(f, "Error({error:?})"),
+        })
     }
 }

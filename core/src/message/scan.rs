@@ -7,7 +7,7 @@ use core::fmt;
 
 use super::Encode;
 use crate::buffer::{BufferTooSmall, Sink};
-use crate::debug;
+use crate::debug::{Key, Value, show};
 use crate::resp::put_array;
 
 const VERB: &[u8] = b"SCAN";
@@ -66,9 +66,7 @@ impl<B: AsRef<[u8]>> Encode for Scan<B> {
 /// Shows a preview of the pattern, and only the length of the token.
 impl<B: AsRef<[u8]>> fmt::Debug for Scan<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scan")
-            .field("pattern", &debug::Key(self.pattern.as_ref()))
-            .field("token", &self.token.as_ref().map(|token| debug::Value(token.as_ref())))
-            .finish()
+        let (pattern, token) = (Key(self.pattern.as_ref()), self.token.as_ref());
+        show!(f, Scan { pattern, token = token.map(|token| Value(token.as_ref())) })
     }
 }

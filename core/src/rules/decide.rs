@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::{Exceeded, FenceError, check_fence};
-use crate::debug;
+use crate::debug::{Value, show};
 use crate::hlc::FencingTokenRef;
 use crate::message::{Command, Condition, Refusal, Reply};
 
@@ -29,8 +29,7 @@ pub struct Stored<'a> {
 
 impl fmt::Debug for Stored<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = debug::Value(self.value);
-        f.debug_struct("Stored").field("value", &value).field("fence", &self.fence).finish()
+        show!(f, Stored { value = Value(self.value), fence = self.fence })
     }
 }
 

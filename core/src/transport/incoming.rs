@@ -6,7 +6,7 @@ use core::time::Duration;
 use bytes::Bytes;
 
 use super::{Delivery, Qos};
-use crate::debug;
+use crate::debug::{Key, Value, show};
 use crate::message::Incarnation;
 use crate::message::property;
 use crate::time::{Instant, whole_millis};
@@ -211,15 +211,12 @@ impl<'a> Incoming<'a> {
 
 impl fmt::Debug for Incoming<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Incoming")
-            .field("topic", &self.topic)
-            .field("payload", &debug::Value(self.payload))
-            .field("qos", &self.qos)
-            .field("response_topic", &self.response_topic)
-            .field("correlation_data", &self.correlation_data.map(debug::Key))
-            .field("message_expiry", &self.message_expiry)
-            .field("timestamp", &self.properties.timestamp)
-            .field("fencing_token", &self.properties.fencing_token)
-            .finish_non_exhaustive()
+        let Self { topic, payload, qos, response_topic, correlation_data, message_expiry, .. } =
+            self;
+        let Properties { timestamp, fencing_token, .. } = &self.properties;
+        show!(f, Incoming {
+            topic, payload = Value(payload), qos, response_topic,
+            correlation_data = correlation_data.map(Key), message_expiry, timestamp, fencing_token
+        })
     }
 }

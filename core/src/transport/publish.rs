@@ -9,7 +9,7 @@ use core::num::NonZeroU64;
 use bytes::Bytes;
 
 use super::{Correlation, Incoming, PublishToken};
-use crate::debug;
+use crate::debug::{Value, show};
 use crate::hlc::{FencingToken, Hlc, Timestamp};
 use crate::message::Incarnation;
 use crate::message::property::{self, PropertyValue, RequestProperties};
@@ -199,15 +199,11 @@ impl fmt::Write for TextLen {
 
 impl fmt::Debug for Publish {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Publish")
-            .field("topic", &self.topic)
-            .field("payload", &debug::Value(&self.payload))
-            .field("response_topic", &self.response_topic)
-            .field("correlation_data", &self.correlation_data)
-            .field("message_expiry", &self.message_expiry)
-            .field("token", &self.token)
-            .field("timestamp", &self.timestamp)
-            .field("purpose", &self.purpose)
-            .finish_non_exhaustive()
+        let Self { topic, payload, response_topic, correlation_data, message_expiry, .. } = self;
+        let Self { token, timestamp, purpose, .. } = self;
+        show!(f, Publish {
+            topic, payload = Value(payload), response_topic, correlation_data, message_expiry, token,
+            timestamp, purpose
+        })
     }
 }

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
-use crate::debug;
+use crate::debug::{Key, Value, show};
 use crate::hlc::{FencingToken, Hlc, Version};
 use crate::message::{Dialect, Expiry};
 use crate::store::Principal;
@@ -240,50 +240,29 @@ impl Record {
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Put { key, value, version, fencing_token, expires, persist } => f
-                .debug_struct("Put")
-                .field("key", &debug::Key(key))
-                .field("value", &debug::Value(value))
-                .field("version", version)
-                .field("fencing_token", fencing_token)
-                .field("expires", expires)
-                .field("persist", persist)
-                .finish(),
-            Self::Removed { key, version } => f
-                .debug_struct("Removed")
-                .field("key", &debug::Key(key))
-                .field("version", version)
-                .finish(),
-            Self::Response(answered) => fmt::Debug::fmt(answered, f),
-            Self::Registered { client_id, key, order, .. } => f
-                .debug_struct("Registered")
-                .field("client_id", client_id)
-                .field("key", &debug::Key(key))
-                .field("order", order)
-                .finish_non_exhaustive(),
-            Self::Unregistered { client_id, key } => f
-                .debug_struct("Unregistered")
-                .field("client_id", client_id)
-                .field("key", &debug::Key(key))
-                .finish(),
-            Self::Issued { version } => f.debug_struct("Issued").field("version", version).finish(),
+            Self::Put { key, value, version, fencing_token, expires, persist } => show!(f, Put {
+                key = Key(key), value = Value(value), version, fencing_token, expires, persist
+            }),
+            Self::Removed { key, version } => show!(f, Removed { key = Key(key), version }),
+            Self::Response(response) => fmt::Debug::fmt(response, f),
+            Self::Registered { client_id, key, order, .. } => {
+                show!(f, Registered { client_id, key = Key(key), order })
+            }
+            Self::Unregistered { client_id, key } => {
+                show!(f, Unregistered { client_id, key = Key(key) })
+            }
+            Self::Issued { version } => show!(f, Issued { version }),
         }
     }
 }
 
 impl fmt::Debug for RecordedResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecordedResponse")
-            .field("client_id", &self.client_id)
-            .field("verified", &self.verified)
-            .field("owner", &self.owner)
-            .field("response_topic", &self.response_topic)
-            .field("correlation", &self.correlation)
-            .field("payload", &debug::Value(&self.payload))
-            .field("timestamp", &self.timestamp)
-            .field("retention", &self.retention)
-            .field("given_at", &self.given_at)
-            .field("order", &self.order)
-            .finish_non_exhaustive()
+        let Self { client_id, verified, owner, response_topic, correlation, payload, .. } = self;
+        let Self { timestamp, retention, given_at, order, .. } = self;
+        show!(f, RecordedResponse {
+            client_id, verified, owner, response_topic, correlation, payload = Value(payload),
+            timestamp, retention, given_at, order
+        })
     }
 }
