@@ -58,9 +58,6 @@ pub const COUNTER_MAX: u64 = i32::MAX as u64;
 /// Elements in the longest request: `SET key value NEX operand PX milliseconds`.
 pub const REQUEST_ELEMENTS_MAX: usize = 7;
 
-/// Rules about expiries. Each SET is compared with the patterns of all of them (our choice).
-pub const EXPIRY_RULES_MAX: usize = 64;
-
 /// The number of evicted registrations that a store remembers, 16 bytes each, so that their STOP
 /// still gets `+OK`.
 ///

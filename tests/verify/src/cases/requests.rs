@@ -1,6 +1,6 @@
 use tokio::time::timeout;
 
-use crate::request::{By, Part, REQUEST, RESERVED, request};
+use crate::request::{Part, REQUEST, RESERVED, request};
 use crate::trial::{ABSENT, Done, OK, Reply, Stop, Trial, in_time};
 
 pub(super) async fn qos_0(trial: &mut Trial) -> Done {
