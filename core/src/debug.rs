@@ -43,6 +43,17 @@ impl fmt::Write for OneLine<'_, '_> {
     }
 }
 
+/// A text of a peer on one line.
+#[cfg(feature = "machines")]
+pub(crate) struct Printable<'a, T>(pub(crate) &'a T);
+
+#[cfg(feature = "machines")]
+impl<T: fmt::Display> fmt::Display for Printable<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Write::write_fmt(&mut OneLine(f), format_args!("{}", self.0))
+    }
+}
+
 fn is_unprintable(char: char) -> bool {
     char.is_control()
         || matches!(

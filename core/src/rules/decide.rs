@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::{Exceeded, FenceError, check_fence};
 use crate::debug::{Value, show};
-use crate::hlc::FencingTokenRef;
+use crate::hlc::{FencingTokenRef, NodeIdRef};
 use crate::message::{Command, Condition, Refusal, Reply};
 
 /// The state of a key that a command depends on.
@@ -77,7 +77,7 @@ pub enum ReplyVersion {
 pub enum Rejected<'a> {
     /// The fence of the key rejects the write.
     #[error(transparent)]
-    Fence(FenceError<'a>),
+    Fence(FenceError<NodeIdRef<'a>>),
     /// The command would exceed a limit.
     #[error(transparent)]
     Quota(Exceeded),

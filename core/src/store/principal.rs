@@ -93,6 +93,16 @@ pub enum Access {
     Fence,
 }
 
+impl Access {
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::Read => "read the key",
+            Self::Write => "write the key",
+            Self::Fence => "write the key with a fencing token",
+        }
+    }
+}
+
 /// The policy of the embedder: returns whether this principal has this access to this key.
 ///
 /// The result must not change while a request is processed. A replay gives equal outputs only if it

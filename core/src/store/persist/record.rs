@@ -13,7 +13,7 @@ use crate::hlc::{FencingToken, Hlc, Version};
 use crate::message::{Dialect, Expiry};
 use crate::store::Principal;
 use crate::time::UnixTime;
-use crate::transport::Correlation;
+use crate::transport::{Correlation, token};
 
 /// One change of a store that must be durable. A later record about the same key, request or
 /// registration replaces it.
@@ -156,22 +156,9 @@ impl RecordedExpiry {
     }
 }
 
-/// Identifies a [`Batch`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BatchId(pub(in crate::store) u64);
-
-impl BatchId {
-    /// The id with this number, for a replay of captured inputs.
-    #[must_use]
-    pub const fn from_raw(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// The number of this id.
-    #[must_use]
-    pub const fn into_raw(self) -> u64 {
-        self.0
-    }
+token! {
+    /// Identifies a [`Batch`].
+    BatchId
 }
 
 /// The greatest request number in a record. A store issues them one by one and never gets there, so
