@@ -5,7 +5,7 @@ use core::num::NonZeroU64;
 use core::time::Duration;
 
 use super::{Encode, RequestKind};
-use crate::buffer::{BufferTooSmall, Decimal, Sink};
+use crate::buffer::{BufferTooSmall, Sink, decimal_len};
 use crate::debug::{Key, Value, show};
 use crate::time::whole_millis;
 
@@ -323,7 +323,7 @@ impl<B: AsRef<[u8]>> Encode for Command<B> {
                 }
                 if let Some(expiry) = expiry {
                     sink.put(b"$2\r\nPX\r\n");
-                    sink.put_line(b'$', Decimal::len(expiry.as_millis()) as u64);
+                    sink.put_line(b'$', decimal_len(expiry.as_millis()) as u64);
                     sink.put_decimal(expiry.as_millis());
                     sink.put(b"\r\n");
                 }
