@@ -4,8 +4,8 @@ use core::fmt;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
-use super::{Encode, RequestKind};
-use crate::buffer::{BufferTooSmall, Sink, decimal_len};
+use super::{Encode, RequestKind, encoders};
+use crate::buffer::{Sink, decimal_len};
 use crate::debug::{Key, Value, show};
 use crate::time::whole_millis;
 
@@ -226,6 +226,8 @@ impl<B> Condition<B> {
     }
 }
 
+encoders!([B: AsRef<[u8]>] Command<B>);
+
 impl<B: AsRef<[u8]>> Command<B> {
     /// Borrows the arguments.
     #[must_use]
@@ -243,30 +245,6 @@ impl<B: AsRef<[u8]>> Command<B> {
             Self::Watch { key } => Command::Watch { key: key.as_ref() },
             Self::Unwatch { key } => Command::Unwatch { key: key.as_ref() },
         }
-    }
-
-    /// Exact length of the payload in bytes.
-    #[must_use]
-    pub fn encoded_len(&self) -> usize {
-        self.len()
-    }
-
-    /// Writes the payload to the start of `out` and returns its length. The verb is in upper case,
-    /// and the condition precedes the expiry.
-    ///
-    /// # Errors
-    /// [`BufferTooSmall`] if `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is
-    /// then unchanged.
-    pub fn encode_into(&self, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
-        self.put_into(out)
-    }
-
-    /// The payload, in one allocation of its exact length.
-    #[cfg(feature = "alloc")]
-    #[must_use]
-    #[inline]
-    pub fn encode(&self) -> alloc::vec::Vec<u8> {
-        self.to_vec()
     }
 }
 
