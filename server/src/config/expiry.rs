@@ -39,7 +39,9 @@ impl Rules {
 
 /// Returns the rules of the settings.
 pub(crate) fn rules(settings: &StoreSettings) -> Result<Rules, ConfigError> {
-    let parsed = |key, texts: &[String]| texts.iter().map(|text| parse(key, text)).collect();
+    let parsed = |key, texts: &[String]| {
+        texts.iter().map(|text| parse(key, text)).collect::<Result<Vec<_>, _>>()
+    };
     let (default, max) = ("default-expiry", "max-expiry");
     let rules = Rules {
         default: parsed(default, &settings.default_expiry)?,
