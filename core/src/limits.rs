@@ -106,10 +106,10 @@ pub struct StoreLimits {
     /// Registrations are evicted only if a limit is reached. First are the
     /// [silenced](crate::store::Store::silenced_registrations) ones, of verified client ids too:
     /// the one with the oldest KEYNOTIFY. Then follow all those of the unverified client id for
-    /// which this time was over first. Until then unverified client ids, of which one client
-    /// can use many, can fill the table for verified clients too. With an external broker a store
-    /// rarely learns that a client is gone, so the registrations of past clients would fill the
-    /// table. The default is one day: clients of this project register again every 30 seconds, but
+    /// which this time was over first. One attacker can use many unverified client ids, which can
+    /// fill the table for verified clients too, for up to this time. With an external broker a
+    /// store rarely learns that a client is gone, so the registrations of past clients would fill
+    /// the table. The default is one day: clients of this project register again every 30 seconds, but
     /// deployed clients do so once for each connection, and one that watches keys that rarely
     /// change shows no other sign of life (our choice).
     pub unverified_registrations_kept: Duration,

@@ -220,7 +220,7 @@ impl<B> From<Refusal> for ServiceError<B> {
     }
 }
 
-/// Most bytes of a text that are shown.
+/// Maximum number of bytes of a text that are shown.
 const SHOWN_MAX: usize = 256;
 
 /// At most 256 bytes of the text, without control characters: the text comes from a store that may

@@ -53,7 +53,7 @@ mod reason_code;
 use alloc::sync::Arc;
 
 pub use correlation::Correlation;
-pub use incoming::Incoming;
+pub use incoming::{Incoming, Properties};
 pub use publish::Publish;
 pub(crate) use publish::Purpose;
 pub use reason_code::ReasonCode;

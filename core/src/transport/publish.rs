@@ -3,7 +3,7 @@
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt::{self, Write as _};
+use core::fmt;
 use core::num::NonZeroU64;
 
 use bytes::Bytes;
@@ -117,11 +117,8 @@ impl Publish {
         const EXPIRY: usize = 1 + 4;
         // A property has a type byte and a length; a user property has two lengths.
         let property = |len: Option<usize>| len.map_or(0, |len| 1 + 2 + len);
-        let user_property = |(name, value): (&str, PropertyValue<'_>)| {
-            let mut len = TextLen(0);
-            let _ = write!(len, "{value}");
-            1 + 2 + name.len() + 2 + len.0
-        };
+        let user_property =
+            |(name, value): (&str, PropertyValue<'_>)| 1 + 2 + name.len() + 2 + value.encoded_len();
         HEAD + self.topic.len()
             + EXPIRY
             + property(self.content_type.map(str::len))
@@ -184,16 +181,6 @@ impl Publish {
             Purpose::Notification { client_id, .. } => Some(client_id),
             Purpose::Request { .. } | Purpose::Reply { .. } => None,
         }
-    }
-}
-
-/// Counts the bytes written to it.
-struct TextLen(usize);
-
-impl fmt::Write for TextLen {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0 += text.len();
-        Ok(())
     }
 }
 
