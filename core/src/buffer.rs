@@ -18,7 +18,7 @@ pub(crate) trait Sink {
     /// Writes a number in decimal digits.
     #[inline]
     fn put_decimal(&mut self, number: u64) {
-        self.put(Decimal::new(number).as_bytes());
+        self.put(itoa::Buffer::new().format(number).as_bytes());
     }
 
     /// Writes a marker byte, a number and CRLF.
@@ -68,12 +68,12 @@ impl Sink for Length {
 
     #[inline]
     fn put_decimal(&mut self, number: u64) {
-        self.0 += Decimal::len(number);
+        self.0 += decimal_len(number);
     }
 
     #[inline]
     fn put_line(&mut self, _: u8, number: u64) {
-        self.0 += 1 + Decimal::len(number) + 2;
+        self.0 += 1 + decimal_len(number) + 2;
     }
 }
 
@@ -109,45 +109,11 @@ impl Sink for Slice<'_> {
     }
 }
 
-/// A number in decimal digits, on the stack.
-pub(crate) struct Decimal {
-    digits: [u8; 20],
-    start: usize,
-}
-
-impl Decimal {
-    #[inline]
-    pub(crate) fn new(mut number: u64) -> Self {
-        let mut digits = [b'0'; 20];
-        let start = digits.len() - Self::len(number);
-        // Four digits at a time, since their divisions are independent of each other.
-        for four in digits.rchunks_exact_mut(4) {
-            let low = number % 10_000;
-            let digit = |unit: u64| b'0' + (low / unit % 10) as u8;
-            four.copy_from_slice(&[digit(1000), digit(100), digit(10), digit(1)]);
-            number /= 10_000;
-            if number == 0 {
-                break;
-            }
-        }
-        Self { digits, start }
-    }
-
-    #[inline]
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        self.digits.get(self.start..).unwrap_or(&self.digits)
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        core::str::from_utf8(self.as_bytes()).unwrap_or_default()
-    }
-
-    /// Number of digits of `number`.
-    #[inline]
-    pub(crate) const fn len(number: u64) -> usize {
-        match number.checked_ilog10() {
-            Some(log) => log as usize + 1,
-            None => 1,
-        }
+/// Number of decimal digits of `number`.
+#[inline]
+pub(crate) const fn decimal_len(number: u64) -> usize {
+    match number.checked_ilog10() {
+        Some(log) => log as usize + 1,
+        None => 1,
     }
 }

@@ -43,6 +43,17 @@ impl fmt::Write for OneLine<'_, '_> {
     }
 }
 
+/// A text of a peer on one line.
+#[cfg(feature = "machines")]
+pub(crate) struct Printable<'a, T>(pub(crate) &'a T);
+
+#[cfg(feature = "machines")]
+impl<T: fmt::Display> fmt::Display for Printable<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Write::write_fmt(&mut OneLine(f), format_args!("{}", self.0))
+    }
+}
+
 fn is_unprintable(char: char) -> bool {
     char.is_control()
         || matches!(
@@ -55,6 +66,20 @@ fn is_unprintable(char: char) -> bool {
                 | '\u{feff}'
         )
 }
+
+/// Writes a struct or a variant with these fields. A field is shown as the expression after its name,
+/// or as it is.
+macro_rules! show {
+    ($f:expr, $name:ident { $($field:ident $(= $shown:expr)?),* $(,)? }) => {
+        $f.debug_struct(stringify!($name))
+            $(.field(stringify!($field), &$crate::debug::show!(@ $field $(, $shown)?)))*
+            .finish()
+    };
+    (@ $field:ident) => { $field };
+    (@ $field:ident, $shown:expr) => { $shown };
+}
+
+pub(crate) use show;
 
 /// Owned bytes of which only the length is shown.
 #[cfg(feature = "machines")]

@@ -43,6 +43,12 @@ impl<const N: usize> InlineBytes<N> {
     }
 }
 
+impl<const N: usize> core::borrow::Borrow<[u8]> for InlineBytes<N> {
+    fn borrow(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
 impl<const N: usize> PartialEq for InlineBytes<N> {
     fn eq(&self, other: &Self) -> bool {
         self.as_bytes() == other.as_bytes()

@@ -58,9 +58,6 @@ pub const COUNTER_MAX: u64 = i32::MAX as u64;
 /// Elements in the longest request: `SET key value NEX operand PX milliseconds`.
 pub const REQUEST_ELEMENTS_MAX: usize = 7;
 
-/// Rules about expiries. Each SET is compared with the patterns of all of them (our choice).
-pub const EXPIRY_RULES_MAX: usize = 64;
-
 /// The number of evicted registrations that a store remembers, 16 bytes each, so that their STOP
 /// still gets `+OK`.
 ///
@@ -80,10 +77,10 @@ pub const EVICTED_REGISTRATIONS_KNOWN: usize = 1_024;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Keys. A million keys of 16 bytes with values of 64 bytes take some 200 MB.
+    /// Keys. A million keys of 16 bytes with values of 64 bytes take some 230 MB.
     pub keys_max: usize,
     /// Bytes of all keys and values together; the default is what a machine at the edge can spare.
-    /// Each key takes some 100 to 150 bytes in addition, 35 more if it expires, 50 more if each was
+    /// Each key takes some 150 to 200 bytes in addition, 35 more if it expires, 50 more if each was
     /// written by another verified client, and up to 400 for the token of a fenced key. The memory
     /// of the tables is not freed when keys are removed, but used for later keys.
     pub bytes_max: usize,
@@ -109,10 +106,10 @@ pub struct StoreLimits {
     /// Registrations are evicted only if a limit is reached. First are the
     /// [silenced](crate::store::Store::silenced_registrations) ones, of verified client ids too:
     /// the one with the oldest KEYNOTIFY. Then follow all those of the unverified client id for
-    /// which this time was over first. Until then unverified client ids, of which one client
-    /// can use many, can fill the table for verified clients too. With an external broker a store
-    /// rarely learns that a client is gone, so the registrations of past clients would fill the
-    /// table. The default is one day: clients of this project register again every 30 seconds, but
+    /// which this time was over first. One attacker can use many unverified client ids, which can
+    /// fill the table for verified clients too, for up to this time. With an external broker a
+    /// store rarely learns that a client is gone, so the registrations of past clients would fill
+    /// the table. The default is one day: clients of this project register again every 30 seconds, but
     /// deployed clients do so once for each connection, and one that watches keys that rarely
     /// change shows no other sign of life (our choice).
     pub unverified_registrations_kept: Duration,

@@ -31,16 +31,6 @@ pub struct Statistic {
     pub value: u64,
 }
 
-impl Statistic {
-    pub(crate) const fn plain(name: &'static str, value: u64) -> Self {
-        Self { name, verb: None, reason: None, value }
-    }
-
-    pub(crate) const fn of(verb: Option<RequestKind>, name: &'static str, value: u64) -> Self {
-        Self { name, verb, reason: None, value }
-    }
-}
-
 impl fmt::Display for Statistic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(verb) = self.verb {
@@ -53,6 +43,86 @@ impl fmt::Display for Statistic {
         write!(f, " {}", self.value)
     }
 }
+
+/// Declares the counters of a machine. The name of a [`Statistic`] is that of its field.
+///
+/// A machine that counts requests of an unknown kind has one row more than there are kinds; one that
+/// counts unknown errors has one place more than there are refusals.
+macro_rules! counters {
+    (
+        rows: $rows:expr;
+        refusals: $refusals:expr;
+        $(#[$outcomes_doc:meta])*
+        outcomes { $($(#[$outcome_doc:meta])* $outcome:ident,)* }
+        $(#[$counters_doc:meta])*
+        counters { $($(#[$counter_doc:meta])* $counter:ident,)* }
+    ) => {
+        $(#[$outcomes_doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct OutcomeCounts {
+            $($(#[$outcome_doc])* pub $outcome: u64,)*
+            refused: [u64; $refusals],
+        }
+
+        impl OutcomeCounts {
+            /// Requests that were refused.
+            #[must_use]
+            pub fn refused(&self) -> u64 {
+                self.refused.iter().sum()
+            }
+
+            /// Requests that were refused with this error.
+            #[must_use]
+            pub fn refused_for(&self, reason: Refusal) -> u64 {
+                self.refused.get(reason as usize).copied().unwrap_or_default()
+            }
+
+            fn iter(&self, verb: Option<RequestKind>) -> impl Iterator<Item = Statistic> {
+                let outcomes = [$((stringify!($outcome), None, self.$outcome)),*];
+                let reasons = Refusal::ALL.iter().copied().map(Some).chain([None]);
+                let refused = reasons.zip(self.refused).map(|(reason, value)| ("refused", reason, value));
+                let all = outcomes.into_iter().chain(refused);
+                all.map(move |(name, reason, value)| Statistic { name, verb, reason, value })
+            }
+        }
+
+        $(#[$counters_doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counters {
+            by_kind: [OutcomeCounts; $rows],
+            $($(#[$counter_doc])* pub $counter: u64,)*
+        }
+
+        impl Counters {
+            /// The outcomes of requests of this kind.
+            #[must_use]
+            pub fn of(&self, kind: RequestKind) -> &OutcomeCounts {
+                // Each kind has a row.
+                let [first, ..] = &self.by_kind;
+                self.by_kind.get(kind as usize).unwrap_or(first)
+            }
+
+            /// All counters in a fixed order, including those that are zero.
+            pub fn iter(&self) -> impl Iterator<Item = Statistic> {
+                let kinds = RequestKind::ALL.iter().copied().map(Some).chain([None]);
+                let rows = kinds.zip(&self.by_kind).flat_map(|(kind, counts)| counts.iter(kind));
+                let counters = [$((stringify!($counter), self.$counter)),*].into_iter();
+                rows.chain(counters.map(|(name, value)| Statistic { name, verb: None, reason: None, value }))
+            }
+        }
+
+        /// Prints the counters that are not zero.
+        impl core::fmt::Display for Counters {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                crate::statistics::print(f, self.iter())
+            }
+        }
+    };
+}
+
+pub(crate) use counters;
 
 /// Prints the counters that are not zero, separated by commas.
 pub(crate) fn print(

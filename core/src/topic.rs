@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::debug::{Key, show};
 use crate::limits::{RESPONSE_TOPIC_LEVELS_MAX, TOPIC_BYTES_MAX};
 
 /// The topic of all requests.
@@ -213,11 +214,8 @@ impl fmt::Display for NotificationTopic<'_> {
 
 impl fmt::Debug for NotificationTopic<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = crate::debug::Key(self.key);
-        f.debug_struct("NotificationTopic")
-            .field("client_id", &self.client_id)
-            .field("key", &key)
-            .finish()
+        let Self { client_id, key } = self;
+        show!(f, NotificationTopic { client_id, key = Key(key) })
     }
 }
 
@@ -343,12 +341,8 @@ impl<'a> ParsedNotificationTopic<'a> {
 
 impl fmt::Debug for ParsedNotificationTopic<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (client_id, key) =
-            (crate::debug::Key(self.client_id.as_bytes()), crate::debug::Key(self.key.as_bytes()));
-        f.debug_struct("ParsedNotificationTopic")
-            .field("client_id", &client_id)
-            .field("key", &key)
-            .finish()
+        let (client_id, key) = (Key(self.client_id.as_bytes()), Key(self.key.as_bytes()));
+        show!(f, ParsedNotificationTopic { client_id, key })
     }
 }
 

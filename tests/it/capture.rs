@@ -11,7 +11,7 @@ use statestore_capture::{
 use statestore_models::machines::request::StoreRequest;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Expiry, Refusal};
-use statestore_proto::store::{Durability, ExpiryRule, StorageSpace, StoreConfig};
+use statestore_proto::store::{Durability, StorageSpace, StoreConfig};
 use statestore_proto::time::Now;
 use statestore_proto::transport::Transmit;
 
@@ -200,14 +200,12 @@ fn redacted_capture_preserves_refusals() {
     assert_eq!(play(&store.take_capture()), Ok(Vec::new()));
 }
 
-/// The batch of records contains the expiry, so a replay without the rules would differ.
+/// The batch of records contains the expiry, so a replay without the policy would differ.
 #[test]
-fn capture_contains_the_rules_about_expiries() {
-    let rules = ["a*", "*"].map(|pattern| {
-        let rule = ExpiryRule::new(pattern.as_bytes()).expect("a pattern");
-        rule.default_expiry(Expiry::from_millis(5_000)).max_expiry(Expiry::from_millis(9_000))
-    });
-    let config = StoreConfig::new(7).durability(Durability::All).expiry_rules(rules);
+fn capture_contains_the_results_of_the_policy_of_expiries() {
+    let config = StoreConfig::new(7)
+        .durability(Durability::All)
+        .expiry_policy(|_, requested| requested.or(Expiry::from_millis(5_000)));
     let mut store = CapturedStore::capturing(config, None);
     request(&mut store, 1, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n");
     assert!(store.poll_records().is_some());

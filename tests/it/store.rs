@@ -5,7 +5,7 @@ mod client_share;
 mod counters;
 mod duplicates;
 mod durability;
-mod expiry_rules;
+mod expiry_policy;
 mod incarnation;
 mod limits;
 mod linearizable_reads;

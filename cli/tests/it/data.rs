@@ -1,5 +1,6 @@
 //! The data directory of a store: dump, restore and check.
 
+mod frozen;
 mod paths;
 mod persistence;
 

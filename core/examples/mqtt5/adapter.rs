@@ -137,7 +137,7 @@ pub struct Received {
 
 impl Received {
     /// Passes the message to `to` in the form that machines accept.
-    pub fn show<T>(&self, to: impl FnOnce(&Incoming<'_>) -> T) -> T {
+    pub fn with_incoming<T>(&self, to: impl FnOnce(&Incoming<'_>) -> T) -> T {
         let payload = self.message.payload_bytes();
         let mut incoming = Incoming::new(self.message.topic(), &payload);
         incoming.qos = match self.message.qos() {

@@ -53,7 +53,7 @@ pub fn drive<M: Machine>(
             // No input for the machine: the next iteration polls its queued outputs.
             Ok(Some(MachineEvent::Writable)) => {}
             Ok(Some(MachineEvent::Message(message))) => {
-                message.show(|incoming| machine.handle(now, Input::Message(incoming)));
+                message.with_incoming(|incoming| machine.handle(now, Input::Message(incoming)));
             }
             Err(error) => {
                 lost(machine, clock);

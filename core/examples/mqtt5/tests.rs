@@ -213,7 +213,7 @@ fn messages_are_queued_until_requested_and_acknowledged_manually() {
     rig.message(0).unwrap();
     assert!(rig.adapter.poll(false).is_none());
     let Some(MachineEvent::Message(first)) = rig.adapter.poll(true) else { panic!("a message") };
-    let delivery = first.show(|incoming| {
+    let delivery = first.with_incoming(|incoming| {
         assert_eq!((incoming.topic, incoming.arrived), ("a/b", Some(Instant::from_millis(5))));
         assert_eq!((incoming.message_expiry, incoming.retain), (Some(0), true));
         assert_eq!(incoming.payload, &Bytes::from_static(b"payload\0"));
@@ -229,7 +229,7 @@ fn messages_are_queued_until_requested_and_acknowledged_manually() {
     rig.adapter.send(&Transmit::Acknowledge(delivery));
     assert_eq!(rig.written(), [0x40, 0x02, 0x00, 11]);
     let Some(MachineEvent::Message(second)) = rig.adapter.poll(true) else { panic!("a message") };
-    assert_eq!(second.show(|incoming| incoming.delivery), None);
+    assert_eq!(second.with_incoming(|incoming| incoming.delivery), None);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use super::{Hlc, HlcRef, Node, NodeIdError, NodeIdRef};
-use crate::buffer::{BufferTooSmall, Decimal, Sink, Slice};
+use crate::buffer::{BufferTooSmall, Sink, Slice, decimal_len};
 
 /// The text is not a clock value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -97,7 +97,7 @@ impl<N: Node> Hlc<N> {
     /// Length of the bare text form in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
-        Decimal::len(self.wall) + 1 + Decimal::len(self.counter) + 1 + self.node.as_bytes().len()
+        decimal_len(self.wall) + 1 + decimal_len(self.counter) + 1 + self.node.as_bytes().len()
     }
 
     /// Writes the bare text form to the start of `out` and returns its length.
@@ -122,9 +122,9 @@ impl<N: Node> Hlc<N> {
     }
 
     fn put(&self, sink: &mut impl Sink) {
-        sink.put(Decimal::new(self.wall).as_bytes());
+        sink.put_decimal(self.wall);
         sink.put(b":");
-        sink.put(Decimal::new(self.counter).as_bytes());
+        sink.put_decimal(self.counter);
         sink.put(b":");
         sink.put(self.node.as_bytes());
     }
@@ -138,11 +138,7 @@ impl<N: Node> fmt::Display for Hlc<N> {
         if let Some(text) = written {
             return f.write_str(core::str::from_utf8(text).map_err(|_| fmt::Error)?);
         }
-        let (wall, counter) = (Decimal::new(self.wall), Decimal::new(self.counter));
-        for part in [wall.as_str(), ":", counter.as_str(), ":", self.node.as_str()] {
-            f.write_str(part)?;
-        }
-        Ok(())
+        write!(f, "{}:{}:{}", self.wall, self.counter, self.node.as_str())
     }
 }
 

@@ -4,9 +4,9 @@ use core::fmt;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
-use super::{Encode, RequestKind};
-use crate::buffer::{BufferTooSmall, Decimal, Sink};
-use crate::debug;
+use super::{Encode, RequestKind, encoders};
+use crate::buffer::{Sink, decimal_len};
+use crate::debug::{Key, Value, show};
 use crate::time::whole_millis;
 
 /// A command about one key, over any container `B` of bytes.
@@ -226,6 +226,8 @@ impl<B> Condition<B> {
     }
 }
 
+encoders!([B: AsRef<[u8]>] Command<B>);
+
 impl<B: AsRef<[u8]>> Command<B> {
     /// Borrows the arguments.
     #[must_use]
@@ -243,30 +245,6 @@ impl<B: AsRef<[u8]>> Command<B> {
             Self::Watch { key } => Command::Watch { key: key.as_ref() },
             Self::Unwatch { key } => Command::Unwatch { key: key.as_ref() },
         }
-    }
-
-    /// Exact length of the payload in bytes.
-    #[must_use]
-    pub fn encoded_len(&self) -> usize {
-        self.len()
-    }
-
-    /// Writes the payload to the start of `out` and returns its length. The verb is in upper case,
-    /// and the condition precedes the expiry.
-    ///
-    /// # Errors
-    /// [`BufferTooSmall`] if `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is
-    /// then unchanged.
-    pub fn encode_into(&self, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
-        self.put_into(out)
-    }
-
-    /// The payload, in one allocation of its exact length.
-    #[cfg(feature = "alloc")]
-    #[must_use]
-    #[inline]
-    pub fn encode(&self) -> alloc::vec::Vec<u8> {
-        self.to_vec()
     }
 }
 
@@ -323,7 +301,7 @@ impl<B: AsRef<[u8]>> Encode for Command<B> {
                 }
                 if let Some(expiry) = expiry {
                     sink.put(b"$2\r\nPX\r\n");
-                    sink.put_line(b'$', Decimal::len(expiry.as_millis()) as u64);
+                    sink.put_line(b'$', decimal_len(expiry.as_millis()) as u64);
                     sink.put_decimal(expiry.as_millis());
                     sink.put(b"\r\n");
                 }
@@ -337,46 +315,33 @@ impl<B: AsRef<[u8]>> Encode for Command<B> {
 
 impl<B: AsRef<[u8]>> fmt::Debug for Command<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self {
-            Self::Get { .. } => "Get",
-            Self::Set { .. } => "Set",
-            Self::Del { .. } => "Del",
-            Self::VDel { .. } => "VDel",
-            Self::Watch { .. } => "Watch",
-            Self::Unwatch { .. } => "Unwatch",
-        };
-        let mut out = f.debug_struct(name);
-        out.field("key", &debug::Key(self.key().as_ref()));
+        let key = Key(self.key().as_ref());
         match self {
+            Self::Get { .. } => show!(f, Get { key }),
             Self::Set { value, condition, expiry, .. } => {
-                out.field("value", &debug::Value(value.as_ref()))
-                    .field("condition", condition)
-                    .field("expiry", expiry);
+                show!(f, Set { key, value = Value(value.as_ref()), condition, expiry })
             }
-            Self::VDel { value, .. } => {
-                out.field("value", &debug::Value(value.as_ref()));
-            }
-            _ => {}
+            Self::Del { .. } => show!(f, Del { key }),
+            Self::VDel { value, .. } => show!(f, VDel { key, value = Value(value.as_ref()) }),
+            Self::Watch { .. } => show!(f, Watch { key }),
+            Self::Unwatch { .. } => show!(f, Unwatch { key }),
         }
-        out.finish()
     }
 }
 
 impl<B: AsRef<[u8]>> fmt::Debug for Condition<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Always => f.write_str("Always"),
-            Self::IfAbsent => f.write_str("IfAbsent"),
-            Self::IfAbsentOrEqual => f.write_str("IfAbsentOrEqual"),
-            Self::IfAbsentOrEqualTo(operand) => {
-                f.debug_tuple("IfAbsentOrEqualTo").field(&debug::Value(operand.as_bytes())).finish()
-            }
-        }
+        f.write_str(match self {
+            Self::Always => "Always",
+            Self::IfAbsent => "IfAbsent",
+            Self::IfAbsentOrEqual => "IfAbsentOrEqual",
+            Self::IfAbsentOrEqualTo(operand) => return write!(f, "IfAbsentOrEqualTo({operand:?})"),
+        })
     }
 }
 
 impl<B: AsRef<[u8]>> fmt::Debug for Operand<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Operand").field(&debug::Value(self.as_bytes())).finish()
+        Value(self.as_bytes()).fmt(f)
     }
 }

@@ -69,7 +69,7 @@ impl From<RespError> for PeerError {
 
 /// Declares both directions of the error table.
 macro_rules! refusals {
-    ($($(#[$doc:meta])* $name:ident = $text:literal $(| $misprint:literal)?,)+) => {
+    ($($(#[$doc:meta])* $name:ident($label:literal) = $text:literal $(| $misprint:literal)?,)+) => {
         /// The reason for which a store refuses a request. Each has one exact text on the wire.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
@@ -78,6 +78,12 @@ macro_rules! refusals {
         impl Refusal {
             /// All refusals.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// The name in lower case, as a metric label.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $label,)+ }
+            }
 
             /// The text after `-ERR `.
             #[must_use]
@@ -100,63 +106,39 @@ macro_rules! refusals {
 
 refusals! {
     /// `__ts` is further ahead of the store's clock than allowed.
-    TimestampSkew = "the request timestamp is too far in the future; ensure that the client and broker system clocks are synchronized",
+    TimestampSkew("timestamp_skew") = "the request timestamp is too far in the future; ensure that the client and broker system clocks are synchronized",
     /// The key is fenced and the request lacks `__ft`.
-    FencingTokenRequired = "a fencing token is required for this request",
+    FencingTokenRequired("fencing_token_required") = "a fencing token is required for this request",
     /// `__ft` is further ahead of the store's clock than allowed.
-    FencingTokenSkew = "the request fencing token timestamp is too far in the future; ensure that the client and broker system clocks are synchronized",
+    FencingTokenSkew("fencing_token_skew") = "the request fencing token timestamp is too far in the future; ensure that the client and broker system clocks are synchronized",
     /// `__ft` is lower than the token of the key: a newer holder of the lock has written.
-    FencingTokenLower = "the request fencing token is a lower version than the fencing token protecting the resource"
+    FencingTokenLower("fencing_token_lower") = "the request fencing token is a lower version than the fencing token protecting the resource"
         | "the request fencing token is a lower version that the fencing token protecting the resource",
     /// The request would exceed a limit of the store, or its response the requester's Maximum
     /// Packet Size.
-    QuotaExceeded = "the quota has been exceeded",
+    QuotaExceeded("quota_exceeded") = "the quota has been exceeded",
     /// The payload does not conform to the protocol's grammar.
-    Syntax = "syntax error",
+    Syntax("syntax") = "syntax error",
     /// The authorization policy forbids the request.
-    NotAuthorized = "not authorized",
+    NotAuthorized("not_authorized") = "not authorized",
     /// The verb is unknown.
-    UnknownCommand = "unknown command",
+    UnknownCommand("unknown_command") = "unknown command",
     /// Too few or too many elements for the verb.
-    WrongArity = "wrong number of arguments",
+    WrongArity("wrong_arity") = "wrong number of arguments",
     /// SET without `__ts`.
-    MissingTimestamp = "missing timestamp",
+    MissingTimestamp("missing_timestamp") = "missing timestamp",
     /// `__ts` or `__ft` is not a clock value.
-    MalformedTimestamp = "malformed timestamp",
+    MalformedTimestamp("malformed_timestamp") = "malformed timestamp",
     /// The key is empty.
-    EmptyKey = "the key length is zero",
+    EmptyKey("empty_key") = "the key length is zero",
     /// The request has a response topic but no correlation data. The text is our choice: the
     /// protocol defines none.
-    MissingCorrelationData = "missing correlation data",
+    MissingCorrelationData("missing_correlation_data") = "missing correlation data",
     /// The request was not published with QoS 1. The text is our choice: the protocol defines none.
-    NotQos1 = "the request must be published with QoS 1",
+    NotQos1("not_qos_1") = "the request must be published with QoS 1",
     /// The request is a chunk of a larger message. The text is our choice: the protocol defines
     /// none.
-    Chunked = "chunked requests are not supported",
-}
-
-impl Refusal {
-    /// The name in lower case, as a metric label.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TimestampSkew => "timestamp_skew",
-            Self::FencingTokenRequired => "fencing_token_required",
-            Self::FencingTokenSkew => "fencing_token_skew",
-            Self::FencingTokenLower => "fencing_token_lower",
-            Self::QuotaExceeded => "quota_exceeded",
-            Self::Syntax => "syntax",
-            Self::NotAuthorized => "not_authorized",
-            Self::UnknownCommand => "unknown_command",
-            Self::WrongArity => "wrong_arity",
-            Self::MissingTimestamp => "missing_timestamp",
-            Self::MalformedTimestamp => "malformed_timestamp",
-            Self::EmptyKey => "empty_key",
-            Self::MissingCorrelationData => "missing_correlation_data",
-            Self::NotQos1 => "not_qos_1",
-            Self::Chunked => "chunked",
-        }
-    }
+    Chunked("chunked") = "chunked requests are not supported",
 }
 
 impl fmt::Display for Refusal {
@@ -238,7 +220,7 @@ impl<B> From<Refusal> for ServiceError<B> {
     }
 }
 
-/// Most bytes of a text that are shown.
+/// Maximum number of bytes of a text that are shown.
 const SHOWN_MAX: usize = 256;
 
 /// At most 256 bytes of the text, without control characters: the text comes from a store that may
@@ -261,9 +243,7 @@ impl<B: AsRef<[u8]>> fmt::Debug for ServiceError<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Known(refusal) => fmt::Debug::fmt(refusal, f),
-            Self::Unknown(text) => {
-                f.debug_tuple("Unknown").field(&debug::Key(text.0.as_ref())).finish()
-            }
+            Self::Unknown(text) => write!(f, "Unknown({:?})", debug::Key(text.0.as_ref())),
         }
     }
 }

@@ -2,60 +2,53 @@
 
 use core::fmt;
 
-/// The kind of a request, without its arguments. It decides how the reply is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum RequestKind {
+/// Declares the kinds with their names and verbs.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal, $verb:literal;)*) => {
+        /// The kind of a request, without its arguments. It decides how the reply is read.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum RequestKind { $($(#[$doc])* $kind,)* }
+
+        impl RequestKind {
+            /// All kinds, in the order of their discriminants.
+            pub const ALL: &'static [Self] = &[$(Self::$kind),*];
+
+            /// The name in lower case, as a metric label.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name,)* }
+            }
+
+            pub(super) const fn verb(self) -> &'static str {
+                match self { $(Self::$kind => $verb,)* }
+            }
+        }
+    };
+}
+
+kinds! {
     /// `GET`
-    Get,
+    Get = "get", "GET";
     /// `SET`
-    Set,
+    Set = "set", "SET";
     /// `DEL`
-    Del,
+    Del = "del", "DEL";
     /// `VDEL`
-    VDel,
+    VDel = "vdel", "VDEL";
     /// `KEYNOTIFY`
-    Watch,
+    Watch = "keynotify", "KEYNOTIFY";
     /// `KEYNOTIFY … STOP`
-    Unwatch,
+    Unwatch = "keynotify_stop", "KEYNOTIFY";
     /// `SCAN`
-    Scan,
+    Scan = "scan", "SCAN";
 }
 
 impl RequestKind {
-    /// All kinds, in the order of their discriminants.
-    pub const ALL: &'static [Self] =
-        &[Self::Get, Self::Set, Self::Del, Self::VDel, Self::Watch, Self::Unwatch, Self::Scan];
-
     /// Returns whether the request may change its key, so that fencing applies to it.
     #[must_use]
     pub const fn is_write(self) -> bool {
         matches!(self, Self::Set | Self::Del | Self::VDel)
-    }
-
-    /// The name in lower case, as a metric label.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Set => "set",
-            Self::Del => "del",
-            Self::VDel => "vdel",
-            Self::Watch => "keynotify",
-            Self::Unwatch => "keynotify_stop",
-            Self::Scan => "scan",
-        }
-    }
-
-    pub(super) const fn verb(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Set => "SET",
-            Self::Del => "DEL",
-            Self::VDel => "VDEL",
-            Self::Watch | Self::Unwatch => "KEYNOTIFY",
-            Self::Scan => "SCAN",
-        }
     }
 }
 

@@ -51,8 +51,6 @@
 //! The properties from `__ts` on are user properties. [`property::RequestProperties`] writes them,
 //! and the client machine uses it too.
 
-#[cfg(feature = "machines")]
-mod chunk;
 mod command;
 mod decode;
 mod error;
@@ -66,8 +64,6 @@ mod request;
 mod response;
 mod scan;
 
-#[cfg(feature = "machines")]
-pub(crate) use chunk::ChunkPosition;
 pub use command::{Command, Condition, Expiry, Operand};
 pub use decode::WordCase;
 pub use error::{PeerError, PeerErrorKind, Refusal, ServiceError, UnknownText};
@@ -105,6 +101,46 @@ impl Dialect {
         if has_protocol_version { Self::Deployed } else { Self::Spec }
     }
 }
+
+/// Declares the methods of a message that encode it, in the dialect if it has one.
+macro_rules! encoders {
+    ([$($generics:tt)*] $message:ty $(, $dialect:ident)?) => {
+        impl<$($generics)*> $message {
+            /// Exact length of the payload in bytes.
+            #[must_use]
+            #[inline]
+            pub fn encoded_len(&self $(, $dialect: Dialect)?) -> usize {
+                encoders!(@ self $($dialect)?).len()
+            }
+
+            /// Writes the payload to the start of `out` and returns its length.
+            ///
+            /// # Errors
+            /// [`BufferTooSmall`](crate::BufferTooSmall) if `out` is shorter than
+            /// [`encoded_len`](Self::encoded_len); `out` is then unchanged.
+            #[inline]
+            pub fn encode_into(
+                &self,
+                $($dialect: Dialect,)?
+                out: &mut [u8],
+            ) -> Result<usize, crate::BufferTooSmall> {
+                encoders!(@ self $($dialect)?).put_into(out)
+            }
+
+            /// The payload, in one allocation of its exact length.
+            #[cfg(feature = "alloc")]
+            #[must_use]
+            #[inline]
+            pub fn encode(&self $(, $dialect: Dialect)?) -> alloc::vec::Vec<u8> {
+                encoders!(@ self $($dialect)?).to_vec()
+            }
+        }
+    };
+    (@ $message:ident) => { $message };
+    (@ $message:ident $dialect:ident) => { $message.wire($dialect) };
+}
+
+use encoders;
 
 /// A message whose exact length is computed before it is written.
 trait Encode {

@@ -2,9 +2,9 @@
 
 use core::fmt;
 
-use super::{Dialect, Encode, PeerError, PeerErrorKind};
-use crate::buffer::{BufferTooSmall, Sink};
-use crate::debug;
+use super::{Dialect, Encode, PeerError, PeerErrorKind, encoders};
+use crate::buffer::Sink;
+use crate::debug::Value;
 use crate::resp::decode_array;
 
 /// A change of a watched key, over any container `B` of bytes.
@@ -59,28 +59,11 @@ impl<B> Notification<B> {
     }
 }
 
+encoders!([B: AsRef<[u8]>] Notification<B>, dialect);
+
 impl<B: AsRef<[u8]>> Notification<B> {
-    /// Exact length of the payload in bytes.
-    #[must_use]
-    pub fn encoded_len(&self, dialect: Dialect) -> usize {
-        Wire { notification: self, dialect }.len()
-    }
-
-    /// Writes the payload to the start of `out` and returns its length.
-    ///
-    /// # Errors
-    /// [`BufferTooSmall`] if `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is
-    /// then unchanged.
-    pub fn encode_into(&self, dialect: Dialect, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
-        Wire { notification: self, dialect }.put_into(out)
-    }
-
-    /// The payload, in one allocation of its exact length.
-    #[cfg(feature = "alloc")]
-    #[must_use]
-    #[inline]
-    pub fn encode(&self, dialect: Dialect) -> alloc::vec::Vec<u8> {
-        Wire { notification: self, dialect }.to_vec()
+    const fn wire(&self, dialect: Dialect) -> Wire<'_, B> {
+        Wire { notification: self, dialect }
     }
 }
 
@@ -111,7 +94,7 @@ impl<B: AsRef<[u8]>> Encode for Wire<'_, B> {
 impl<B: AsRef<[u8]>> fmt::Debug for Notification<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Set(value) => f.debug_tuple("Set").field(&debug::Value(value.as_ref())).finish(),
+            Self::Set(value) => write!(f, "Set({:?})", Value(value.as_ref())),
             Self::Deleted => f.write_str("Deleted"),
         }
     }

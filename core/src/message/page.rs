@@ -2,9 +2,9 @@
 
 use core::fmt;
 
-use super::{Encode, PeerError};
-use crate::buffer::{BufferTooSmall, Sink};
-use crate::debug;
+use super::{Encode, PeerError, encoders};
+use crate::buffer::Sink;
+use crate::debug::{self, show};
 use crate::resp::{Elements, PageLayout, put_array, read_page};
 
 /// A page of keys, as a payload that was checked.
@@ -120,10 +120,7 @@ impl Page<bytes::Bytes> {
 
 impl<B: AsRef<[u8]>> fmt::Debug for Page<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Page")
-            .field("keys", &self.len())
-            .field("token", &self.token().map(debug::Value))
-            .finish()
+        show!(f, Page { keys = self.len(), token = self.token().map(debug::Value) })
     }
 }
 
@@ -142,36 +139,11 @@ pub(crate) fn listed_len(key: &[u8]) -> usize {
     crate::buffer::Length::of(|length| length.put_blob(key))
 }
 
-impl PageEncoder<'_> {
-    /// Exact length of the payload in bytes.
-    #[must_use]
-    pub fn encoded_len(&self) -> usize {
-        self.len()
-    }
-
-    /// Writes the payload to the start of `out` and returns its length.
-    ///
-    /// # Errors
-    /// [`BufferTooSmall`] if `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is
-    /// then unchanged.
-    pub fn encode_into(&self, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
-        self.put_into(out)
-    }
-
-    /// The payload, in one allocation of its exact length.
-    #[cfg(feature = "alloc")]
-    #[must_use]
-    pub fn encode(&self) -> alloc::vec::Vec<u8> {
-        self.to_vec()
-    }
-}
+encoders!([] PageEncoder<'_>);
 
 impl fmt::Debug for PageEncoder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageEncoder")
-            .field("keys", &self.keys.len())
-            .field("token", &self.token.map(debug::Value))
-            .finish()
+        show!(f, PageEncoder { keys = self.keys.len(), token = self.token.map(debug::Value) })
     }
 }
 

@@ -41,8 +41,7 @@ pub const HIGH_PRIORITY: &str = "$high_priority";
 
 /// Request: the message is a chunk of a larger one, in drafts of the Azure SDKs.
 ///
-/// Stores do not reassemble chunks. The first chunk of a message is refused, and the others are
-/// dropped, so that the requester gets one error.
+/// Stores do not reassemble chunks. A request with this property is refused, whatever its value.
 pub const CHUNK: &str = "__chunk";
 
 /// Request, reply, notification: the [`Incarnation`] of the store.

@@ -2,9 +2,9 @@
 
 use core::fmt;
 
-use super::{Dialect, Encode, PeerError, PeerErrorKind, RequestKind, ServiceError};
-use crate::buffer::{BufferTooSmall, Sink};
-use crate::debug;
+use super::{Dialect, Encode, PeerError, PeerErrorKind, RequestKind, ServiceError, encoders};
+use crate::buffer::Sink;
+use crate::debug::Value;
 use crate::resp::{Frame, decode_frame, put_frame};
 
 /// The reply to a command.
@@ -78,30 +78,9 @@ impl<B> Reply<B> {
     }
 }
 
+encoders!([B: AsRef<[u8]>] Reply<B>, dialect);
+
 impl<B: AsRef<[u8]>> Reply<B> {
-    /// Exact length of the payload in bytes.
-    #[must_use]
-    pub fn encoded_len(&self, dialect: Dialect) -> usize {
-        self.wire(dialect).len()
-    }
-
-    /// Writes the payload to the start of `out` and returns its length.
-    ///
-    /// # Errors
-    /// [`BufferTooSmall`] if `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is
-    /// then unchanged.
-    pub fn encode_into(&self, dialect: Dialect, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
-        self.wire(dialect).put_into(out)
-    }
-
-    /// The payload, in one allocation of its exact length.
-    #[cfg(feature = "alloc")]
-    #[must_use]
-    #[inline]
-    pub fn encode(&self, dialect: Dialect) -> alloc::vec::Vec<u8> {
-        self.wire(dialect).to_vec()
-    }
-
     /// The payload. A value or an error takes one allocation of its exact length, other replies
     /// none.
     #[cfg(feature = "machines")]
@@ -129,19 +108,19 @@ impl<B: AsRef<[u8]>> Reply<B> {
     }
 
     #[inline]
-    fn wire(&self, dialect: Dialect) -> Wire<'_> {
+    pub(super) fn wire(&self, dialect: Dialect) -> Wire<'_> {
         match self {
             Self::Value(value) => Wire::Frame(Frame::Blob(value.as_ref())),
             Self::Error(error) => Wire::Frame(Frame::Error(error.text())),
-            _ => Wire::Constant(self.constant(dialect).unwrap_or_default()),
+            _ => Wire::Bytes(self.constant(dialect).unwrap_or_default()),
         }
     }
 }
 
-/// The encoded form of a reply: a frame with content, or constant bytes.
-enum Wire<'a> {
+/// The encoded form of a response: a frame with content, or bytes as they are.
+pub(super) enum Wire<'a> {
     Frame(Frame<&'a [u8]>),
-    Constant(&'static [u8]),
+    Bytes(&'a [u8]),
 }
 
 impl Encode for Wire<'_> {
@@ -149,24 +128,22 @@ impl Encode for Wire<'_> {
     fn put(&self, sink: &mut impl Sink) {
         match self {
             Self::Frame(frame) => put_frame(frame, sink),
-            Self::Constant(bytes) => sink.put(bytes),
+            Self::Bytes(bytes) => sink.put(bytes),
         }
     }
 }
 
 impl<B: AsRef<[u8]>> fmt::Debug for Reply<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Done => f.write_str("Done"),
-            Self::NotApplied => f.write_str("NotApplied"),
-            Self::Value(value) => {
-                f.debug_tuple("Value").field(&debug::Value(value.as_ref())).finish()
-            }
-            Self::Absent => f.write_str("Absent"),
-            Self::Removed => f.write_str("Removed"),
-            Self::NothingRemoved => f.write_str("NothingRemoved"),
-            Self::NotWatched => f.write_str("NotWatched"),
-            Self::Error(error) => f.debug_tuple("Error").field(error).finish(),
-        }
+        f.write_str(match self {
+            Self::Done => "Done",
+            Self::NotApplied => "NotApplied",
+            Self::Value(value) => return write!(f, "Value({:?})", Value(value.as_ref())),
+            Self::Absent => "Absent",
+            Self::Removed => "Removed",
+            Self::NothingRemoved => "NothingRemoved",
+            Self::NotWatched => "NotWatched",
+            Self::Error(error) => return write!(f, "Error({error:?})"),
+        })
     }
 }

@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-use super::{Command, Encode, RequestKind, Scan};
-use crate::buffer::{BufferTooSmall, Sink};
+use super::{Command, Encode, RequestKind, Scan, encoders};
+use crate::buffer::Sink;
 
 /// A request payload: a [`Command`] about one key, or a [`Scan`] of the keys that match a pattern.
 #[cfg_attr(
@@ -74,30 +74,7 @@ impl<B> Request<B> {
     }
 }
 
-impl<B: AsRef<[u8]>> Request<B> {
-    /// Exact length of the payload in bytes.
-    #[must_use]
-    pub fn encoded_len(&self) -> usize {
-        self.len()
-    }
-
-    /// Writes the payload to the start of `out` and returns its length.
-    ///
-    /// # Errors
-    /// [`BufferTooSmall`] when `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is
-    /// then unchanged.
-    pub fn encode_into(&self, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
-        self.put_into(out)
-    }
-
-    /// The payload, in one allocation of its exact length.
-    #[cfg(feature = "alloc")]
-    #[must_use]
-    #[inline]
-    pub fn encode(&self) -> alloc::vec::Vec<u8> {
-        self.to_vec()
-    }
-}
+encoders!([B: AsRef<[u8]>] Request<B>);
 
 impl<B: AsRef<[u8]>> Encode for Request<B> {
     #[inline]

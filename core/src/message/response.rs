@@ -2,13 +2,13 @@
 
 use core::fmt;
 
-use super::{Dialect, Page, PeerError, Reply, RequestKind};
-use crate::buffer::{BufferTooSmall, Sink, Slice};
+use super::reply::Wire;
+use super::{Dialect, Encode, Page, PeerError, Reply, RequestKind, encoders};
 
 /// The payload of a response: the [`Reply`] to a command, or a [`Page`] of the keys that a SCAN
 /// found.
 ///
-/// An error is a [`Reply`] for every kind of request. A store that creates pages itself encodes
+/// An error is a [`Reply`] for every kind of request. A page is the same in both dialects. A store that creates pages itself encodes
 /// them with a [`PageEncoder`](super::PageEncoder).
 ///
 /// ```
@@ -63,50 +63,14 @@ impl<B> Response<B> {
     }
 }
 
+encoders!([B: AsRef<[u8]>] Response<B>, dialect);
+
 impl<B: AsRef<[u8]>> Response<B> {
-    /// Exact length of the payload in bytes. A page is the same in both dialects.
-    #[must_use]
-    pub fn encoded_len(&self, dialect: Dialect) -> usize {
+    #[inline]
+    fn wire(&self, dialect: Dialect) -> Wire<'_> {
         match self {
-            Self::Reply(reply) => reply.encoded_len(dialect),
-            Self::Page(page) => page.as_bytes().len(),
-        }
-    }
-
-    /// Writes the payload to the start of `out` and returns its length.
-    ///
-    /// ```
-    /// use statestore_proto::message::{Dialect, RequestKind, Response};
-    ///
-    /// let payload = b"*1\r\n*1\r\n$3\r\nkey\r\n";
-    /// let mut out = [0; 32];
-    /// let page = Response::decode(payload, RequestKind::Scan)?;
-    /// let len = page.encode_into(Dialect::Deployed, &mut out)?;
-    /// assert_eq!(&out[..len], payload);
-    /// # Ok::<(), Box<dyn core::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`BufferTooSmall`] if `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is
-    /// then unchanged.
-    pub fn encode_into(&self, dialect: Dialect, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
-        match self {
-            Self::Reply(reply) => reply.encode_into(dialect, out),
-            Self::Page(page) => {
-                let payload = page.as_bytes();
-                Slice::new(out, payload.len())?.put(payload);
-                Ok(payload.len())
-            }
-        }
-    }
-
-    /// The payload, in one allocation of its exact length.
-    #[cfg(feature = "alloc")]
-    #[must_use]
-    pub fn encode(&self, dialect: Dialect) -> alloc::vec::Vec<u8> {
-        match self {
-            Self::Reply(reply) => reply.encode(dialect),
-            Self::Page(page) => page.as_bytes().to_vec(),
+            Self::Reply(reply) => reply.wire(dialect),
+            Self::Page(page) => Wire::Bytes(page.as_bytes()),
         }
     }
 }

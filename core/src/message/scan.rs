@@ -5,9 +5,9 @@
 
 use core::fmt;
 
-use super::Encode;
-use crate::buffer::{BufferTooSmall, Sink};
-use crate::debug;
+use super::{Encode, encoders};
+use crate::buffer::Sink;
+use crate::debug::{Key, Value, show};
 use crate::resp::put_array;
 
 const VERB: &[u8] = b"SCAN";
@@ -29,29 +29,7 @@ impl<B> Scan<B> {
     }
 }
 
-impl<B: AsRef<[u8]>> Scan<B> {
-    /// Exact length of the payload in bytes.
-    #[must_use]
-    pub fn encoded_len(&self) -> usize {
-        self.len()
-    }
-
-    /// Writes the payload to the start of `out` and returns its length.
-    ///
-    /// # Errors
-    /// [`BufferTooSmall`] if `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is
-    /// then unchanged.
-    pub fn encode_into(&self, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
-        self.put_into(out)
-    }
-
-    /// The payload, in one allocation of its exact length.
-    #[cfg(feature = "alloc")]
-    #[must_use]
-    pub fn encode(&self) -> alloc::vec::Vec<u8> {
-        self.to_vec()
-    }
-}
+encoders!([B: AsRef<[u8]>] Scan<B>);
 
 impl<B: AsRef<[u8]>> Encode for Scan<B> {
     fn put(&self, sink: &mut impl Sink) {
@@ -66,9 +44,7 @@ impl<B: AsRef<[u8]>> Encode for Scan<B> {
 /// Shows a preview of the pattern, and only the length of the token.
 impl<B: AsRef<[u8]>> fmt::Debug for Scan<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scan")
-            .field("pattern", &debug::Key(self.pattern.as_ref()))
-            .field("token", &self.token.as_ref().map(|token| debug::Value(token.as_ref())))
-            .finish()
+        let (pattern, token) = (Key(self.pattern.as_ref()), self.token.as_ref());
+        show!(f, Scan { pattern, token = token.map(|token| Value(token.as_ref())) })
     }
 }

@@ -114,12 +114,10 @@ impl<B> Frame<B> {
 impl<B: AsRef<[u8]>> fmt::Debug for Frame<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Simple(text) => {
-                f.debug_tuple("Simple").field(&debug::Key(text.as_ref())).finish()
-            }
-            Self::Error(text) => f.debug_tuple("Error").field(&debug::Key(text.as_ref())).finish(),
-            Self::Integer(number) => f.debug_tuple("Integer").field(number).finish(),
-            Self::Blob(blob) => f.debug_tuple("Blob").field(&debug::Value(blob.as_ref())).finish(),
+            Self::Simple(text) => write!(f, "Simple({:?})", debug::Key(text.as_ref())),
+            Self::Error(text) => write!(f, "Error({:?})", debug::Key(text.as_ref())),
+            Self::Integer(number) => write!(f, "Integer({number})"),
+            Self::Blob(blob) => write!(f, "Blob({:?})", debug::Value(blob.as_ref())),
             Self::Null => f.write_str("Null"),
         }
     }

@@ -3,8 +3,8 @@
 use core::fmt;
 
 use super::{Exceeded, FenceError, check_fence};
-use crate::debug;
-use crate::hlc::FencingTokenRef;
+use crate::debug::{Value, show};
+use crate::hlc::{FencingTokenRef, NodeIdRef};
 use crate::message::{Command, Condition, Refusal, Reply};
 
 /// The state of a key that a command depends on.
@@ -29,8 +29,7 @@ pub struct Stored<'a> {
 
 impl fmt::Debug for Stored<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = debug::Value(self.value);
-        f.debug_struct("Stored").field("value", &value).field("fence", &self.fence).finish()
+        show!(f, Stored { value = Value(self.value), fence = self.fence })
     }
 }
 
@@ -78,7 +77,7 @@ pub enum ReplyVersion {
 pub enum Rejected<'a> {
     /// The fence of the key rejects the write.
     #[error(transparent)]
-    Fence(FenceError<'a>),
+    Fence(FenceError<NodeIdRef<'a>>),
     /// The command would exceed a limit.
     #[error(transparent)]
     Quota(Exceeded),

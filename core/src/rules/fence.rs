@@ -1,34 +1,46 @@
 //! Stage 6: the fence of a key.
 
-use crate::hlc::FencingTokenRef;
+use crate::hlc::{FencingToken, FencingTokenRef, Node, NodeId, NodeIdRef};
 use crate::message::Refusal;
 
 /// The reason why the fence of a key rejects a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FenceError<'a> {
+pub enum FenceError<N: Node = NodeId> {
     /// The key is fenced and the request carries no fencing token.
-    #[error("the key is fenced by {fence} and the request carries no fencing token")]
+    #[error("the key is fenced by {fence} and the request has no __ft")]
     TokenRequired {
         /// The fence of the key.
-        fence: FencingTokenRef<'a>,
+        fence: FencingToken<N>,
     },
     /// The fencing token of the request is lower than the fence.
-    #[error("the key is fenced by {fence} and the fencing token is {token}")]
+    #[error("the key is fenced by {fence} and __ft is {token}")]
     TokenLower {
         /// The fence of the key.
-        fence: FencingTokenRef<'a>,
+        fence: FencingToken<N>,
         /// The fencing token of the request.
-        token: FencingTokenRef<'a>,
+        token: FencingToken<N>,
     },
 }
 
-impl FenceError<'_> {
+impl<N: Node> FenceError<N> {
     /// The error that the requester gets.
     #[must_use]
     pub const fn refusal(&self) -> Refusal {
         match self {
             Self::TokenRequired { .. } => Refusal::FencingTokenRequired,
             Self::TokenLower { .. } => Refusal::FencingTokenLower,
+        }
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl From<FenceError<NodeIdRef<'_>>> for FenceError {
+    fn from(error: FenceError<NodeIdRef<'_>>) -> Self {
+        match error {
+            FenceError::TokenRequired { fence } => Self::TokenRequired { fence: fence.into() },
+            FenceError::TokenLower { fence, token } => {
+                Self::TokenLower { fence: fence.into(), token: token.into() }
+            }
         }
     }
 }
@@ -57,7 +69,7 @@ impl FenceError<'_> {
 pub fn check_fence<'a>(
     fence: Option<FencingTokenRef<'a>>,
     token: Option<FencingTokenRef<'a>>,
-) -> Result<(), FenceError<'a>> {
+) -> Result<(), FenceError<NodeIdRef<'a>>> {
     match (fence, token) {
         (None, _) => Ok(()),
         (Some(fence), None) => Err(FenceError::TokenRequired { fence }),

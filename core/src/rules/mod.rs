@@ -6,7 +6,7 @@
 //! 1. **Response address**: a response topic that is not forbidden, then correlation data and
 //!    QoS 1. A message without a usable response topic is dropped, as is a retained or expired one.
 //!    See [`topic`](crate::topic). A [chunk](crate::message::property::CHUNK) of a larger message is
-//!    refused, and later chunks are dropped.
+//!    refused.
 //! 2. **Grammar** of the payload: [`Request::decode`](crate::message::Request::decode).
 //! 3. **Authorization** by the policy of the embedder. A client whose rights were revoked gets
 //!    [`NotAuthorized`](crate::message::Refusal::NotAuthorized) even for a redelivered request.

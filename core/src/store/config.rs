@@ -1,13 +1,14 @@
 //! Configuration of a store.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Deref;
 use core::time::Duration;
 
-use super::{Access, Authorizer, ExpiryRule, Principal};
+use super::{Access, Authorizer, Principal};
+use crate::debug::show;
 use crate::hlc::{NodeId, NodeIdRef};
-use crate::limits::{CLOCK_DRIFT_MAX, EXPIRY_RULES_MAX, StoreLimits};
+use crate::limits::{CLOCK_DRIFT_MAX, StoreLimits};
 use crate::message::{Dialect, Expiry, Incarnation, WordCase};
 
 /// The dialect of a store's replies and notifications.
@@ -50,53 +51,44 @@ pub enum Durability {
 /// the key alone.
 pub type KeyPredicate = Box<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
-/// Configuration of a [`Store`](super::Store).
+/// Returns the expiry of a value from its key and the expiry that its SET asks for. The result must
+/// depend on these alone.
+pub type ExpiryPolicy = Box<dyn Fn(&[u8], Option<Expiry>) -> Option<Expiry> + Send + Sync>;
+
+/// Configuration of a [`Store`](super::Store). Dereferences to its [`StoreSettings`].
 pub struct StoreConfig {
-    pub(super) node_id: NodeId,
-    pub(super) limits: StoreLimits,
-    pub(super) clock_drift_max: Duration,
-    pub(super) dialect: DialectPolicy,
-    pub(super) word_case: WordCase,
-    pub(super) durability: Durability,
-    pub(super) durable_keys: Option<KeyPredicate>,
-    pub(super) durable_registrations: bool,
-    pub(super) linearizable_reads: bool,
+    pub(super) settings: StoreSettings,
     pub(super) hash_seed: u64,
-    pub(super) incarnation: Option<Incarnation>,
     pub(super) authorizer: Option<Authorizer>,
-    pub(super) scan_secret: Option<[u8; 16]>,
-    pub(super) explain: bool,
-    pub(super) expiry_rules: Vec<ExpiryRule>,
+    durable_keys: Option<KeyPredicate>,
+    expiry_policy: Option<ExpiryPolicy>,
+    scan_secret: Option<[u8; 16]>,
 }
 
-/// The settings of a [`StoreConfig`], except its callbacks and its hash seed.
-#[derive(Clone)]
+/// The settings of a [`StoreConfig`], except its callbacks and its secrets. Each one is documented
+/// at the method of this name.
+#[derive(Clone, Debug)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "see the methods of `StoreConfig`")]
 pub struct StoreSettings {
-    /// See [`StoreConfig::node_id`].
     pub node_id: NodeId,
-    /// See [`StoreConfig::limits`].
     pub limits: StoreLimits,
-    /// See [`StoreConfig::clock_drift_max`].
     pub clock_drift_max: Duration,
-    /// See [`StoreConfig::dialect`].
     pub dialect: DialectPolicy,
-    /// See [`StoreConfig::word_case`].
     pub word_case: WordCase,
-    /// See [`StoreConfig::durability`].
     pub durability: Durability,
-    /// See [`StoreConfig::durable_registrations`].
     pub durable_registrations: bool,
-    /// See [`StoreConfig::linearizable_reads`].
     pub linearizable_reads: bool,
-    /// See [`StoreConfig::incarnation`].
     pub incarnation: Option<Incarnation>,
-    /// The [secret of SCAN tokens](StoreConfig::scan_secret) that is in use.
-    pub scan_secret: [u8; 16],
-    /// See [`StoreConfig::explain`].
     pub explain: bool,
-    /// See [`StoreConfig::expiry_rules`].
-    pub expiry_rules: Vec<ExpiryRule>,
+}
+
+impl Deref for StoreConfig {
+    type Target = StoreSettings;
+
+    fn deref(&self) -> &StoreSettings {
+        &self.settings
+    }
 }
 
 /// The clock drift bound is greater than [`CLOCK_DRIFT_MAX`].
@@ -115,40 +107,37 @@ impl StoreConfig {
     /// given.
     #[must_use]
     pub fn new(hash_seed: u64) -> Self {
-        Self {
+        let settings = StoreSettings {
             node_id: NodeIdRef::STATE_STORE.into(),
             limits: StoreLimits::default(),
             clock_drift_max: CLOCK_DRIFT_MAX,
             dialect: DialectPolicy::Auto,
             word_case: WordCase::Any,
             durability: Durability::None,
-            durable_keys: None,
             durable_registrations: false,
             linearizable_reads: false,
-            hash_seed,
             incarnation: None,
-            authorizer: None,
-            scan_secret: None,
             explain: false,
-            expiry_rules: Vec::new(),
-        }
+        };
+        let (authorizer, durable_keys, expiry_policy, scan_secret) = (None, None, None, None);
+        Self { settings, hash_seed, authorizer, durable_keys, expiry_policy, scan_secret }
     }
 
-    /// The node id under which the store issues versions.
+    /// Sets the node id under which the store issues versions.
     #[must_use]
     pub fn node_id(mut self, node_id: NodeId) -> Self {
-        self.node_id = node_id;
+        self.settings.node_id = node_id;
         self
     }
 
-    /// The limits of all tables and queues.
+    /// Sets the limits of all tables and queues.
     #[must_use]
     pub const fn limits(mut self, limits: StoreLimits) -> Self {
-        self.limits = limits;
+        self.settings.limits = limits;
         self
     }
 
-    /// The greatest lead of a `__ts` or `__ft` over the store's wall clock, at most
+    /// Sets the greatest lead of a `__ts` or `__ft` over the store's wall clock, at most
     /// [`CLOCK_DRIFT_MAX`], the default. Requests further ahead are refused.
     ///
     /// The bound limits how far one client can move the versions of all keys ahead of the wall
@@ -161,12 +150,12 @@ impl StoreConfig {
         if drift > CLOCK_DRIFT_MAX {
             return Err(ClockDriftTooLarge(drift));
         }
-        self.clock_drift_max = drift;
+        self.settings.clock_drift_max = drift;
         Ok(self)
     }
 
-    /// True if the reply to a refused request carries the text of its [`Refused`](super::Refused)
-    /// in the user property [`REASON`](crate::message::property::REASON).
+    /// Sets whether the reply to a refused request carries the text of its
+    /// [`Refused`](super::Refused) in the user property [`REASON`](crate::message::property::REASON).
     ///
     /// The text is at most [`REASON_BYTES_MAX`](crate::message::property::REASON_BYTES_MAX) bytes
     /// long and contains no keys and no values. A client that may write a key learns its fence and
@@ -175,44 +164,59 @@ impl StoreConfig {
     /// the requester accepts.
     #[must_use]
     pub const fn explain(mut self, explain: bool) -> Self {
-        self.explain = explain;
+        self.settings.explain = explain;
         self
     }
 
-    /// Defaults and maxima of expiries. The first default and the first maximum whose pattern matches
-    /// a key apply to it. Rules beyond [`EXPIRY_RULES_MAX`] are ignored.
+    /// Sets the policy of expiries, for example defaults and maxima by key: clients that write without
+    /// an expiry, and cannot be changed, then leave no keys forever.
     ///
-    /// They change the expiry of values that are set from then on. A lease, which is a SET with a
-    /// condition and an expiry, keeps its expiry: the holder of a lock relies on it.
+    /// It applies to values that are set from then on. A lease, which is a SET with a condition and
+    /// an expiry, keeps its expiry: the holder of a lock relies on it.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use statestore_proto::message::Expiry;
+    /// use statestore_proto::store::StoreConfig;
+    ///
+    /// let default = Expiry::after(Duration::from_secs(600));
+    /// let config = StoreConfig::new(7).expiry_policy(move |key, requested| {
+    ///     requested.or(if key.starts_with(b"sensors/") { default } else { None })
+    /// });
+    /// # let _ = config;
+    /// ```
     #[must_use]
-    pub fn expiry_rules(mut self, rules: impl IntoIterator<Item = ExpiryRule>) -> Self {
-        self.expiry_rules = rules.into_iter().take(EXPIRY_RULES_MAX).collect();
+    pub fn expiry_policy(
+        mut self,
+        policy: impl Fn(&[u8], Option<Expiry>) -> Option<Expiry> + Send + Sync + 'static,
+    ) -> Self {
+        self.expiry_policy = Some(Box::new(policy));
         self
     }
 
-    /// The dialect of replies and notifications.
+    /// Sets the dialect of replies and notifications.
     #[must_use]
     pub const fn dialect(mut self, dialect: DialectPolicy) -> Self {
-        self.dialect = dialect;
+        self.settings.dialect = dialect;
         self
     }
 
     /// Sets the case in which verbs and options of requests are accepted.
     #[must_use]
     pub const fn word_case(mut self, word_case: WordCase) -> Self {
-        self.word_case = word_case;
+        self.settings.word_case = word_case;
         self
     }
 
-    /// The writes that get records.
+    /// Sets the writes that get records.
     #[must_use]
     pub const fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
+        self.settings.durability = durability;
         self
     }
 
-    /// The keys that are durable with [`Durability::Requested`] even if their SET does not ask for
-    /// it.
+    /// Sets the keys that are durable with [`Durability::Requested`] even if their SET does not ask
+    /// for it.
     ///
     /// ```
     /// use statestore_proto::store::{Durability, StoreConfig};
@@ -231,18 +235,18 @@ impl StoreConfig {
         self
     }
 
-    /// True if registrations get records too, if anything is durable.
+    /// Sets whether registrations get records too, if anything is durable.
     ///
     /// A store that is a client of an external broker needs this: its clients and their sessions
     /// outlive it and do not register again. The clients of an embedded broker reconnect after a
     /// restart and register again.
     #[must_use]
     pub const fn durable_registrations(mut self, are_durable: bool) -> Self {
-        self.durable_registrations = are_durable;
+        self.settings.durable_registrations = are_durable;
         self
     }
 
-    /// True if reads wait for a batch of records too, if anything is durable.
+    /// Sets whether reads wait for a batch of records too, if anything is durable.
     ///
     /// A store needs this if another store may replace it while it is paused, which it notices only
     /// when it persists. Every response that depends on stored data then waits until a batch is
@@ -255,22 +259,22 @@ impl StoreConfig {
     /// authoritative.
     #[must_use]
     pub const fn linearizable_reads(mut self, are_linearizable: bool) -> Self {
-        self.linearizable_reads = are_linearizable;
+        self.settings.linearizable_reads = are_linearizable;
         self
     }
 
-    /// The [`Incarnation`] that the store reports to clients that ask for it.
+    /// Sets the [`Incarnation`] that the store reports to clients that ask for it.
     ///
     /// Draw a random number for each store that begins without registrations. Reusing a number
     /// would hide the loss of state from clients. Clients can read the number, so it must not
     /// depend on the hash seed.
     #[must_use]
     pub const fn incarnation(mut self, number: u64) -> Self {
-        self.incarnation = Some(Incarnation::new(number));
+        self.settings.incarnation = Some(Incarnation::new(number));
         self
     }
 
-    /// The policy that allows or denies each request, and each key that SCAN lists.
+    /// Sets the policy that allows or denies each request, and each key that SCAN lists.
     ///
     /// Give such a store a [`scan_secret`](Self::scan_secret) that stays the same after a restart.
     #[must_use]
@@ -282,7 +286,7 @@ impl StoreConfig {
         self
     }
 
-    /// The secret that encrypts SCAN tokens. A token contains the next key, which its reader may
+    /// Sets the secret that encrypts SCAN tokens. A token contains the next key, which its reader may
     /// not be allowed to read; without the secret it reveals only the length of that key.
     ///
     /// A store accepts the tokens of any store with the same secret and refuses others. By default
@@ -313,26 +317,7 @@ impl StoreConfig {
     /// Returns whether an incarnation was given.
     #[must_use]
     pub const fn has_incarnation(&self) -> bool {
-        self.incarnation.is_some()
-    }
-
-    /// The settings, for example to create an equal store elsewhere.
-    #[must_use]
-    pub fn settings(&self) -> StoreSettings {
-        StoreSettings {
-            node_id: self.node_id.clone(),
-            limits: self.limits,
-            clock_drift_max: self.clock_drift_max,
-            dialect: self.dialect,
-            word_case: self.word_case,
-            durability: self.durability,
-            durable_registrations: self.durable_registrations,
-            linearizable_reads: self.linearizable_reads,
-            incarnation: self.incarnation,
-            scan_secret: self.effective_scan_secret(),
-            explain: self.explain,
-            expiry_rules: self.expiry_rules.clone(),
-        }
+        self.settings.incarnation.is_some()
     }
 
     /// Removes and returns the [authorizer](Self::authorizer), to put another around it. Without a
@@ -347,6 +332,12 @@ impl StoreConfig {
     #[must_use]
     pub fn take_durable_keys(&mut self) -> Option<KeyPredicate> {
         self.durable_keys.take()
+    }
+
+    /// Removes and returns the [policy of expiries](Self::expiry_policy), to put another around it.
+    #[must_use]
+    pub fn take_expiry_policy(&mut self) -> Option<ExpiryPolicy> {
+        self.expiry_policy.take()
     }
 
     /// Returns whether reads wait for a batch.
@@ -367,14 +358,9 @@ impl StoreConfig {
 
     /// The expiry of a value; `requested` is that of its SET, which is not a lease.
     pub(super) fn expiry_of(&self, key: &[u8], requested: Option<Expiry>) -> Option<Expiry> {
-        let first = |select: fn(&ExpiryRule) -> Option<Expiry>| {
-            let mut rules = self.expiry_rules.iter().filter(|rule| select(rule).is_some());
-            rules.find(|rule| rule.matches(key)).and_then(select)
-        };
-        let expiry = requested.or_else(|| first(ExpiryRule::default));
-        match (expiry, first(ExpiryRule::max)) {
-            (Some(expiry), Some(max)) => Some(expiry.min(max)),
-            (expiry, max) => expiry.or(max),
+        match &self.expiry_policy {
+            Some(policy) => policy(key, requested),
+            None => requested,
         }
     }
 
@@ -387,8 +373,9 @@ impl StoreConfig {
         }
     }
 
-    /// The secret of SCAN tokens that is in use.
-    pub(super) fn effective_scan_secret(&self) -> [u8; 16] {
+    /// The [secret of SCAN tokens](Self::scan_secret) that is in use.
+    #[must_use]
+    pub fn effective_scan_secret(&self) -> [u8; 16] {
         let default = if self.authorizer.is_some() { self.hash_seed } else { 0 };
         self.scan_secret.unwrap_or_else(|| u128::from(default).to_le_bytes())
     }
@@ -396,20 +383,11 @@ impl StoreConfig {
 
 impl fmt::Debug for StoreConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreConfig")
-            .field("node_id", &self.node_id)
-            .field("limits", &self.limits)
-            .field("clock_drift_max", &self.clock_drift_max)
-            .field("dialect", &self.dialect)
-            .field("word_case", &self.word_case)
-            .field("durability", &self.durability)
-            .field("durable_keys", &self.durable_keys.is_some())
-            .field("durable_registrations", &self.durable_registrations)
-            .field("linearizable_reads", &self.linearizable_reads)
-            .field("incarnation", &self.incarnation)
-            .field("authorizer", &self.authorizer.is_some())
-            .field("explain", &self.explain)
-            .field("expiry_rules", &self.expiry_rules.len())
-            .finish_non_exhaustive()
+        show!(f, StoreConfig {
+            settings = self.settings,
+            authorizer = self.authorizer.is_some(),
+            durable_keys = self.durable_keys.is_some(),
+            expiry_policy = self.expiry_policy.is_some(),
+        })
     }
 }

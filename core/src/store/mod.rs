@@ -107,7 +107,6 @@
 mod config;
 mod counters;
 mod dedup;
-mod expiry_rule;
 mod fan_outs;
 mod keyed_hash;
 mod keyspace;
@@ -129,10 +128,10 @@ use core::time::Duration;
 
 pub use crate::transport::Access;
 pub use config::{
-    ClockDriftTooLarge, DialectPolicy, Durability, KeyPredicate, StoreConfig, StoreSettings,
+    ClockDriftTooLarge, DialectPolicy, Durability, ExpiryPolicy, KeyPredicate, StoreConfig,
+    StoreSettings,
 };
 pub use counters::{Counters, OutcomeCounts};
-pub use expiry_rule::ExpiryRule;
 pub use outcome::{ClockAdvance, DropReason, Handled, RequestOutcome};
 pub use persist::{
     Batch, BatchId, RECORDS_FORMAT, Record, RecordedExpiry, RecordedResponse, RecordsError,
@@ -237,7 +236,7 @@ impl Store {
     /// of one key need, whatever the configuration says.
     #[must_use]
     pub fn new(mut config: StoreConfig) -> Self {
-        let limits = &mut config.limits;
+        let limits = &mut config.settings.limits;
         let fan_outs = limits.burst().saturating_add(limits.registrations_per_key_max);
         limits.outgoing_max = limits.outgoing_max.max(fan_outs);
         let seed = config.hash_seed;

@@ -72,10 +72,6 @@ pub enum DropReason {
     /// The message expiry interval has passed.
     #[error("the message expiry interval has passed")]
     Expired,
-    /// The message is a later [chunk](crate::message::property::CHUNK). The first one is refused
-    /// with an error.
-    #[error("the message is a later chunk (__chunk) of a request that was refused")]
-    LaterChunk,
     /// The store could not receive; it did not acknowledge the message either.
     #[error("the output queue of the store is full")]
     Overloaded,
@@ -90,7 +86,6 @@ impl DropReason {
             Self::NoResponseTopic => "unanswerable",
             Self::ForbiddenResponseTopic(_) => "forbidden",
             Self::Expired => "expired",
-            Self::LaterChunk => "chunk",
             Self::Overloaded => "overloaded",
         }
     }

@@ -100,6 +100,16 @@ impl fmt::Debug for Principal<'_> {
     }
 }
 
+impl Access {
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::Read => "read the key",
+            Self::Write => "write the key",
+            Self::Fence => "write the key with a fencing token",
+        }
+    }
+}
+
 /// The policy of the embedder: returns whether this principal has this access to this key.
 ///
 /// The result must depend on the arguments alone. Return what [`Principal::rights`] allow if the

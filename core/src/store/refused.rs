@@ -4,15 +4,15 @@ use alloc::sync::Arc;
 use core::fmt::{self, Write as _};
 
 use super::Access;
-use crate::debug::OneLine;
-use crate::hlc::FencingToken;
+use crate::debug::Printable;
 use crate::message::property::REASON_BYTES_MAX;
 use crate::message::{PeerError, Refusal};
 use crate::rules::{Exceeded, FenceError, Rejected, TimestampError};
 
 /// The reason why a store refused a request: the rule, and the values that it compared.
 ///
-/// Its text is one line and contains no key and no value. It reveals no more than the requester may
+/// Its text is one line and contains no key and no value. It has no source, since its text contains
+/// that of the inner error. It reveals no more than the requester may
 /// learn about a key that it may write: the fence of the key, and which limit was exceeded.
 ///
 /// ```
@@ -37,45 +37,50 @@ use crate::rules::{Exceeded, FenceError, Rejected, TimestampError};
 ///     "__ts is 99000 ms ahead of the store's clock (limit 60000 ms)",
 /// );
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
     /// The request lacks correlation data.
+    #[error("the request has no correlation data")]
     NoCorrelationData,
     /// The request was not published with QoS 1.
+    #[error("the request was not published with QoS 1")]
     NotQos1,
-    /// The request is the first [chunk](crate::message::property::CHUNK) of a larger message, or a
-    /// chunk at an unknown position.
+    /// The request is a [chunk](crate::message::property::CHUNK) of a larger message.
+    #[error(
+        "the request has __chunk, and this store does not reassemble chunks: send a value that fits \
+         into one packet"
+    )]
     Chunked,
     /// The payload is not a request.
+    #[error("the payload is malformed: {0}")]
     Malformed(PeerError),
     /// The [authorizer](super::StoreConfig::authorizer) denies this access.
+    #[error("the policy does not allow this client to {}", .0.text())]
     AccessDenied(Access),
     /// A KEYNOTIFY whose client id is unknown, so that notifications cannot be addressed.
+    #[error("the client id is unknown, so notifications cannot be delivered")]
     UnknownClientId,
     /// `__srcId` differs from the verified client id.
+    #[error("__srcId differs from the client id of the sender")]
     SourceMismatch,
     /// A timestamp is missing, malformed, or too far ahead.
+    #[error("{0}")]
     Timestamp(TimestampError),
-    /// The key is fenced and the request carries no fencing token.
-    TokenRequired {
-        /// The fence of the key.
-        fence: FencingToken,
-    },
-    /// The fencing token of the request is lower than the fence of the key.
-    TokenLower {
-        /// The fence of the key.
-        fence: FencingToken,
-        /// The fencing token of the request.
-        token: FencingToken,
-    },
+    /// The fence of the key rejects the write.
+    #[error("{}", Printable(.0))]
+    Fence(FenceError),
     /// A limit would be exceeded.
+    #[error("{0}")]
     LimitExceeded(Exceeded),
     /// The greatest possible version was issued already.
+    #[error("the greatest possible version was issued")]
     VersionsExhausted,
     /// The pattern of a SCAN is invalid.
+    #[error("invalid key pattern")]
     InvalidPattern,
     /// The token of a SCAN was not issued by this store for this pattern.
+    #[error("the SCAN token was not issued by this store for this pattern")]
     ForeignScanToken,
 }
 
@@ -92,8 +97,7 @@ impl Refused {
                 Refusal::NotAuthorized
             }
             Self::Timestamp(error) => error.refusal(),
-            Self::TokenRequired { .. } => Refusal::FencingTokenRequired,
-            Self::TokenLower { .. } => Refusal::FencingTokenLower,
+            Self::Fence(error) => error.refusal(),
             Self::LimitExceeded(_) => Refusal::QuotaExceeded,
             Self::VersionsExhausted => Refusal::TimestampSkew,
             Self::InvalidPattern | Self::ForeignScanToken => Refusal::Syntax,
@@ -132,55 +136,7 @@ impl From<Rejected<'_>> for Refused {
     fn from(rejected: Rejected<'_>) -> Self {
         match rejected {
             Rejected::Quota(exceeded) => Self::LimitExceeded(exceeded),
-            Rejected::Fence(FenceError::TokenRequired { fence }) => {
-                Self::TokenRequired { fence: fence.into() }
-            }
-            Rejected::Fence(FenceError::TokenLower { fence, token }) => {
-                Self::TokenLower { fence: fence.into(), token: token.into() }
-            }
-        }
-    }
-}
-
-/// Has no source: the text contains the text of the inner error.
-impl core::error::Error for Refused {}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let f = &mut OneLine(f);
-        match self {
-            Self::NoCorrelationData => f.write_str("the request has no correlation data"),
-            Self::NotQos1 => f.write_str("the request was not published with QoS 1"),
-            Self::Chunked => f.write_str(
-                "the request has __chunk, and this store does not reassemble chunks: send a value \
-                 that fits into one packet",
-            ),
-            Self::Malformed(error) => write!(f, "the payload is malformed: {error}"),
-            Self::AccessDenied(access) => {
-                let access = match access {
-                    Access::Read => "read the key",
-                    Access::Write => "write the key",
-                    Access::Fence => "write the key with a fencing token",
-                };
-                write!(f, "the policy does not allow this client to {access}")
-            }
-            Self::UnknownClientId => {
-                f.write_str("the client id is unknown, so notifications cannot be delivered")
-            }
-            Self::SourceMismatch => f.write_str("__srcId differs from the client id of the sender"),
-            Self::Timestamp(error) => write!(f, "{error}"),
-            Self::TokenRequired { fence } => {
-                write!(f, "the key is fenced by {fence} and the request has no __ft")
-            }
-            Self::TokenLower { fence, token } => {
-                write!(f, "the key is fenced by {fence} and __ft is {token}")
-            }
-            Self::LimitExceeded(exceeded) => write!(f, "{exceeded}"),
-            Self::VersionsExhausted => f.write_str("the greatest possible version was issued"),
-            Self::InvalidPattern => f.write_str("invalid key pattern"),
-            Self::ForeignScanToken => {
-                f.write_str("the SCAN token was not issued by this store for this pattern")
-            }
+            Rejected::Fence(error) => Self::Fence(error.into()),
         }
     }
 }

@@ -112,7 +112,7 @@ impl Store {
     }
 
     /// The keys with a record, which are those of a snapshot.
-    const fn recorded_keys(&self) -> KeyTotals {
+    fn recorded_keys(&self) -> KeyTotals {
         match self.config.durability {
             Durability::Requested => self.keyspace.persistent_keys(),
             Durability::None | Durability::All => self.keyspace.all_keys(),

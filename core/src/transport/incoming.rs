@@ -6,7 +6,7 @@ use core::time::Duration;
 use bytes::Bytes;
 
 use super::{Delivery, Qos};
-use crate::debug;
+use crate::debug::{Key, Value, show};
 use crate::message::Incarnation;
 use crate::message::property;
 use crate::time::{Instant, whole_millis};
@@ -42,8 +42,8 @@ pub enum Access {
 /// reply.user_property("__stat", "200");
 /// reply.user_property("__ts", "1696374425000:1:StateStore");
 /// reply.user_property("unknown", "ignored");
-/// assert_eq!(reply.timestamp(), Some("1696374425000:1:StateStore"));
-/// assert_eq!((reply.fencing_token(), reply.persist()), (None, false));
+/// assert_eq!(reply.properties.timestamp, Some("1696374425000:1:StateStore"));
+/// assert_eq!((reply.properties.fencing_token, reply.properties.persist), (None, false));
 /// ```
 #[derive(Clone, Copy)]
 pub struct Incoming<'a> {
@@ -79,20 +79,31 @@ pub struct Incoming<'a> {
     /// Returned in [`Transmit::Acknowledge`](super::Transmit::Acknowledge) when the message may be
     /// acknowledged.
     pub delivery: Option<Delivery>,
-    pub(crate) properties: Properties<'a>,
+    /// The user properties that matter; [`user_property`](Self::user_property) sets them.
+    pub properties: Properties<'a>,
 }
 
-/// The user properties that the protocol defines.
+/// The user properties of an [`Incoming`] that the protocol defines, unparsed.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Properties<'a> {
-    pub(crate) timestamp: Option<&'a str>,
-    pub(crate) fencing_token: Option<&'a str>,
-    pub(crate) source: Option<&'a str>,
-    pub(crate) persist: bool,
-    pub(crate) has_protocol_version: bool,
-    pub(crate) incarnation: Option<&'a str>,
-    pub(crate) reason: Option<&'a str>,
-    pub(crate) chunk: Option<&'a str>,
+#[non_exhaustive]
+pub struct Properties<'a> {
+    /// `__ts`: a well-formed one is a [`Timestamp`](crate::hlc::Timestamp).
+    pub timestamp: Option<&'a str>,
+    /// `__ft`: a well-formed one is a [`FencingToken`](crate::hlc::FencingToken).
+    pub fencing_token: Option<&'a str>,
+    /// `__srcId`: the unverified client id of the sender. Any publisher can set it.
+    pub source: Option<&'a str>,
+    /// True if the sender asks the store to persist the key of a SET.
+    pub persist: bool,
+    /// True if there is `__protVer`, which selects the deployed
+    /// [dialect](crate::message::Dialect::of_request).
+    pub has_protocol_version: bool,
+    /// `statestore-incarnation`, see [`Incoming::incarnation`].
+    pub incarnation: Option<&'a str>,
+    /// `statestore-reason`: unverified text for people.
+    pub reason: Option<&'a str>,
+    /// `__chunk`, whatever its value.
+    pub chunk: Option<&'a str>,
 }
 
 impl<'a> Incoming<'a> {
@@ -199,32 +210,6 @@ impl<'a> Incoming<'a> {
         self.properties.reason
     }
 
-    /// Value of `__ts`, unparsed: a well-formed one is a [`Timestamp`](crate::hlc::Timestamp).
-    #[must_use]
-    pub const fn timestamp(&self) -> Option<&'a str> {
-        self.properties.timestamp
-    }
-
-    /// Value of `__ft`, unparsed: a well-formed one is a
-    /// [`FencingToken`](crate::hlc::FencingToken).
-    #[must_use]
-    pub const fn fencing_token(&self) -> Option<&'a str> {
-        self.properties.fencing_token
-    }
-
-    /// Returns whether the sender asks the store to persist the key of a SET.
-    #[must_use]
-    pub const fn persist(&self) -> bool {
-        self.properties.persist
-    }
-
-    /// Returns whether the message has `__protVer`, which selects the deployed
-    /// [dialect](crate::message::Dialect::of_request).
-    #[must_use]
-    pub const fn has_protocol_version(&self) -> bool {
-        self.properties.has_protocol_version
-    }
-
     /// Unverified client id of the sender, from `__srcId`. Any publisher can set it.
     #[must_use]
     pub const fn claimed_source(&self) -> Option<&'a str> {
@@ -234,15 +219,12 @@ impl<'a> Incoming<'a> {
 
 impl fmt::Debug for Incoming<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Incoming")
-            .field("topic", &self.topic)
-            .field("payload", &debug::Value(self.payload))
-            .field("qos", &self.qos)
-            .field("response_topic", &self.response_topic)
-            .field("correlation_data", &self.correlation_data.map(debug::Key))
-            .field("message_expiry", &self.message_expiry)
-            .field("timestamp", &self.properties.timestamp)
-            .field("fencing_token", &self.properties.fencing_token)
-            .finish_non_exhaustive()
+        let Self { topic, payload, qos, response_topic, correlation_data, message_expiry, .. } =
+            self;
+        let Properties { timestamp, fencing_token, .. } = &self.properties;
+        show!(f, Incoming {
+            topic, payload = Value(payload), qos, response_topic,
+            correlation_data = correlation_data.map(Key), message_expiry, timestamp, fencing_token
+        })
     }
 }

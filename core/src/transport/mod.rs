@@ -54,7 +54,7 @@ mod reason_code;
 use alloc::sync::Arc;
 
 pub use correlation::Correlation;
-pub use incoming::{Access, Incoming, Rights};
+pub use incoming::{Access, Incoming, Properties, Rights};
 pub use publish::Publish;
 pub(crate) use publish::Purpose;
 pub use reason_code::ReasonCode;
@@ -79,40 +79,40 @@ pub enum Qos {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Delivery(pub u64);
 
-/// Identifies a SUBSCRIBE of a machine, to report its SUBACK.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SubscribeToken(pub(crate) u64);
+/// Declares an id that a machine issues.
+macro_rules! token {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub(crate) u64);
 
-impl SubscribeToken {
-    /// The token with this number, for a replay of captured inputs.
-    #[must_use]
-    pub const fn from_raw(number: u64) -> Self {
-        Self(number)
-    }
+        impl $name {
+            /// The value with this number, for a transport or an engine that carries the number
+            /// instead, and for replays.
+            #[must_use]
+            pub const fn from_raw(number: u64) -> Self {
+                Self(number)
+            }
 
-    /// The number of this token.
-    #[must_use]
-    pub const fn into_raw(self) -> u64 {
-        self.0
-    }
+            /// The number.
+            #[must_use]
+            pub const fn into_raw(self) -> u64 {
+                self.0
+            }
+        }
+    };
 }
 
-/// Identifies a PUBLISH of a machine, to report its PUBACK.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PublishToken(pub(crate) u64);
+pub(crate) use token;
 
-impl PublishToken {
-    /// The token with this number, for a replay of captured inputs.
-    #[must_use]
-    pub const fn from_raw(number: u64) -> Self {
-        Self(number)
-    }
+token! {
+    /// Identifies a SUBSCRIBE of a machine, to report its SUBACK.
+    SubscribeToken
+}
 
-    /// The number of this token.
-    #[must_use]
-    pub const fn into_raw(self) -> u64 {
-        self.0
-    }
+token! {
+    /// Identifies a PUBLISH of a machine, to report its PUBACK.
+    PublishToken
 }
 
 /// An output of a machine, for its transport to carry out in order.

@@ -3,13 +3,13 @@
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt::{self, Write as _};
+use core::fmt;
 use core::num::NonZeroU64;
 
 use bytes::Bytes;
 
 use super::{Correlation, Incoming, PublishToken};
-use crate::debug;
+use crate::debug::{Value, show};
 use crate::hlc::{FencingToken, Hlc, Timestamp};
 use crate::message::Incarnation;
 use crate::message::property::{self, PropertyValue, RequestProperties};
@@ -117,11 +117,8 @@ impl Publish {
         const EXPIRY: usize = 1 + 4;
         // A property has a type byte and a length; a user property has two lengths.
         let property = |len: Option<usize>| len.map_or(0, |len| 1 + 2 + len);
-        let user_property = |(name, value): (&str, PropertyValue<'_>)| {
-            let mut len = TextLen(0);
-            let _ = write!(len, "{value}");
-            1 + 2 + name.len() + 2 + len.0
-        };
+        let user_property =
+            |(name, value): (&str, PropertyValue<'_>)| 1 + 2 + name.len() + 2 + value.encoded_len();
         HEAD + self.topic.len()
             + EXPIRY
             + property(self.content_type.map(str::len))
@@ -188,27 +185,13 @@ impl Publish {
     }
 }
 
-/// Counts the bytes written to it.
-struct TextLen(usize);
-
-impl fmt::Write for TextLen {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0 += text.len();
-        Ok(())
-    }
-}
-
 impl fmt::Debug for Publish {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Publish")
-            .field("topic", &self.topic)
-            .field("payload", &debug::Value(&self.payload))
-            .field("response_topic", &self.response_topic)
-            .field("correlation_data", &self.correlation_data)
-            .field("message_expiry", &self.message_expiry)
-            .field("token", &self.token)
-            .field("timestamp", &self.timestamp)
-            .field("purpose", &self.purpose)
-            .finish_non_exhaustive()
+        let Self { topic, payload, response_topic, correlation_data, message_expiry, .. } = self;
+        let Self { token, timestamp, purpose, .. } = self;
+        show!(f, Publish {
+            topic, payload = Value(payload), response_topic, correlation_data, message_expiry, token,
+            timestamp, purpose
+        })
     }
 }

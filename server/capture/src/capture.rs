@@ -40,12 +40,15 @@ impl Capture {
         redaction: Option<[u8; 16]>,
     ) -> (StoreConfig, Self) {
         // First, since the secret in use depends on the authorizer.
-        let settings = config.settings();
+        let secret = config.effective_scan_secret();
+        config = config.scan_secret(secret);
         let results = Results::new();
         let (authorizer, durable_keys) = (config.take_authorizer(), config.take_durable_keys());
+        let expiry_policy = config.take_expiry_policy();
         let flags = Flags {
             has_authorizer: authorizer.is_some(),
             has_durable_keys: durable_keys.is_some(),
+            has_expiry_policy: expiry_policy.is_some(),
             is_redacted: redaction.is_some(),
         };
         if let Some(authorizer) = authorizer {
@@ -54,15 +57,18 @@ impl Capture {
         if let Some(durable_keys) = durable_keys {
             config = config.durable_keys(callbacks::captured_durable_keys(&results, durable_keys));
         }
+        if let Some(policy) = expiry_policy {
+            config = config.expiry_policy(callbacks::captured_expiry_policy(&results, policy));
+        }
         let mut out = Vec::new();
         frame::push(&mut out, |out| {
             out.push(inputs::BEGIN);
             out.extend_from_slice(frame::MAGIC);
             out.push(FORMAT);
-            settings::write(out, &settings, flags);
+            settings::write(out, &config, flags);
         });
         let redaction = redaction.map(Redaction::new);
-        let word_case = settings.word_case;
+        let word_case = config.word_case;
         (config, Self { out, results, redaction, word_case, has_ended: false })
     }
 

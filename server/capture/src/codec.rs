@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub(crate) const FORMAT: u8 = 4;
+pub(crate) const FORMAT: u8 = 1;
 
 pub(crate) fn number(out: &mut Vec<u8>, mut number: u64) {
     loop {

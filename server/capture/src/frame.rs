@@ -7,9 +7,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::CaptureError;
 
-/// Begins the first frame of each capture, followed by the format. Later formats are refused.
-/// Format 2 has owners of messages and the space of the storage, format 3 expiry rules, and format
-/// 4 the limit of records and a third level of that space.
+/// Begins the first frame of each capture, followed by the format. Other formats are refused.
 pub(crate) const MAGIC: &[u8] = b"state store capture";
 
 /// Length of the head of a frame: its length and its checksum, 32 bits each, little-endian.

@@ -5,8 +5,9 @@
 //! time, and each output. A [`Replay`] repeats the inputs on a new store and reports each output
 //! that differs. The results of the embedder's callbacks (the
 //! [authorizer](statestore_proto::store::StoreConfig::authorizer), the predicate of
-//! [durable keys](statestore_proto::store::StoreConfig::durable_keys)) are captured too, since a
-//! replay does not have the callbacks.
+//! [durable keys](statestore_proto::store::StoreConfig::durable_keys), the
+//! [policy of expiries](statestore_proto::store::StoreConfig::expiry_policy)) are captured too, since
+//! a replay does not have the callbacks.
 //!
 //! ```
 //! use bytes::Bytes;

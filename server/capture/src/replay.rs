@@ -10,7 +10,9 @@ use statestore_proto::machine::Machine as _;
 use statestore_proto::message::{KeyPreview, Request};
 use statestore_proto::store::{BatchId, Principal, Store, decode_records};
 
-use crate::callbacks::{Results, replayed_authorizer, replayed_durable_keys};
+use crate::callbacks::{
+    Results, replayed_authorizer, replayed_durable_keys, replayed_expiry_policy,
+};
 use crate::codec::{FORMAT, Reader};
 use crate::frame::{Frame, MAGIC};
 use crate::inputs::{self, Message};
@@ -139,18 +141,21 @@ impl Replay {
     fn begin(&mut self, mut reader: Reader<'_>) -> Result<(), CaptureError> {
         let rest = reader.0.strip_prefix(MAGIC).ok_or(CaptureError::NoCapture)?;
         reader.0 = rest;
-        let format = match reader.byte() {
-            Some(format @ 1..=FORMAT) => format,
+        match reader.byte() {
+            Some(FORMAT) => {}
             Some(later) if later > FORMAT => return Err(CaptureError::Later(later)),
             _ => return Err(CaptureError::Unreadable),
-        };
-        let (mut config, flags) = settings::read(&mut reader, format)?;
+        }
+        let (mut config, flags) = settings::read(&mut reader)?;
         let results = Results::new();
         if flags.has_authorizer {
             config = config.authorizer(replayed_authorizer(&results));
         }
         if flags.has_durable_keys {
             config = config.durable_keys(replayed_durable_keys(&results));
+        }
+        if flags.has_expiry_policy {
+            config = config.expiry_policy(replayed_expiry_policy(&results));
         }
         let store = match self.redaction {
             Some(key) => CapturedStore::capturing(config, Some(key)),
@@ -259,7 +264,7 @@ impl Part {
         Ok((captured != replayed).then(|| Difference {
             frame: played.frames,
             after: self.latest.clone(),
-            captured: format!("{captured} calls of the authorizer and the durable-keys predicate"),
+            captured: format!("{captured} calls of the authorizer, the durable-keys predicate and the policy of expiries"),
             replayed: Some(format!("{replayed}")),
         }))
     }

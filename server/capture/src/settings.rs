@@ -3,9 +3,9 @@
 use alloc::vec::Vec;
 
 use statestore_proto::hlc::NodeId;
-use statestore_proto::limits::{EXPIRY_RULES_MAX, StoreLimits};
-use statestore_proto::message::{Dialect, Expiry, Incarnation, WordCase};
-use statestore_proto::store::{DialectPolicy, Durability, ExpiryRule, StoreConfig, StoreSettings};
+use statestore_proto::limits::StoreLimits;
+use statestore_proto::message::{Dialect, Incarnation, WordCase};
+use statestore_proto::store::{DialectPolicy, Durability, StoreConfig};
 
 use crate::CaptureError;
 use crate::codec::{Reader, bytes, duration, number, option};
@@ -24,22 +24,16 @@ const DIALECTS: [DialectPolicy; 3] = [
 
 const DURABILITIES: [Durability; 3] = [Durability::None, Durability::Requested, Durability::All];
 
-/// The first format with expiry rules.
-const EXPIRY_RULES_SINCE: u8 = 3;
-
 /// The facts about a capture that a replay needs besides the settings of the store.
 #[derive(Clone, Copy)]
 pub(crate) struct Flags {
     pub(crate) has_authorizer: bool,
     pub(crate) has_durable_keys: bool,
+    pub(crate) has_expiry_policy: bool,
     pub(crate) is_redacted: bool,
 }
 
-/// The first format with the limit of records.
-const RECORD_BYTES_SINCE: u8 = 4;
-
-/// All limits that are a `usize`, in the order of their encoding. The last one is encoded since
-/// [`RECORD_BYTES_SINCE`].
+/// All limits that are a `usize`, in the order of their encoding.
 const fn numbers(limits: &mut StoreLimits) -> [&mut usize; 14] {
     let StoreLimits {
         keys_max,
@@ -77,45 +71,36 @@ const fn numbers(limits: &mut StoreLimits) -> [&mut usize; 14] {
     ]
 }
 
-pub(crate) fn write(out: &mut Vec<u8>, settings: &StoreSettings, flags: Flags) {
-    bytes(out, settings.node_id.as_str().as_bytes());
-    let mut limits = settings.limits;
+pub(crate) fn write(out: &mut Vec<u8>, config: &StoreConfig, flags: Flags) {
+    bytes(out, config.node_id.as_str().as_bytes());
+    let mut limits = config.limits;
     for limit in numbers(&mut limits) {
         number(out, *limit as u64);
     }
     out.push(limits.client_percent);
     duration(out, limits.unverified_registrations_kept);
-    duration(out, settings.clock_drift_max);
-    position(out, &DIALECTS, &settings.dialect);
-    position(out, &DURABILITIES, &settings.durability);
+    duration(out, config.clock_drift_max);
+    position(out, &DIALECTS, &config.dialect);
+    position(out, &DURABILITIES, &config.durability);
     for flag in [
-        settings.word_case == WordCase::Upper,
-        settings.durable_registrations,
-        settings.linearizable_reads,
-        settings.explain,
+        config.word_case == WordCase::Upper,
+        config.durable_registrations,
+        config.linearizable_reads,
+        config.explain,
         flags.has_authorizer,
         flags.has_durable_keys,
+        flags.has_expiry_policy,
         flags.is_redacted,
     ] {
         out.push(u8::from(flag));
     }
-    option(out, settings.incarnation.map(Incarnation::number), number);
-    out.extend_from_slice(&settings.scan_secret);
-    number(out, settings.expiry_rules.len() as u64);
-    for rule in &settings.expiry_rules {
-        bytes(out, rule.pattern());
-        for expiry in [rule.default(), rule.max()] {
-            option(out, expiry.map(Expiry::as_millis), number);
-        }
-    }
+    option(out, config.incarnation.map(Incarnation::number), number);
+    out.extend_from_slice(&config.effective_scan_secret());
 }
 
-pub(crate) fn read(
-    reader: &mut Reader<'_>,
-    format: u8,
-) -> Result<(StoreConfig, Flags), CaptureError> {
-    let (config, flags) = read_all(reader, format).ok_or(CaptureError::Unreadable)?;
-    let limits = config.settings().limits;
+pub(crate) fn read(reader: &mut Reader<'_>) -> Result<(StoreConfig, Flags), CaptureError> {
+    let (config, flags) = read_all(reader).ok_or(CaptureError::Unreadable)?;
+    let limits = config.limits;
     // A store raises `outgoing_max` to three fan-outs of one key.
     let fan_outs = limits.registrations_per_key_max.saturating_mul(3);
     if limits.outgoing_max.max(fan_outs) > OUTGOING_MAX
@@ -126,20 +111,12 @@ pub(crate) fn read(
     Ok((config, flags))
 }
 
-fn read_limit(reader: &mut Reader<'_>) -> Option<usize> {
-    Some(usize::try_from(reader.number()?).unwrap_or(usize::MAX))
-}
-
-fn read_all(reader: &mut Reader<'_>, format: u8) -> Option<(StoreConfig, Flags)> {
+fn read_all(reader: &mut Reader<'_>) -> Option<(StoreConfig, Flags)> {
     let node_id = NodeId::new(reader.text()?).ok()?;
     let mut limits = StoreLimits::default();
-    let [earlier @ .., record_bytes_max] = numbers(&mut limits);
-    for limit in earlier {
-        *limit = read_limit(reader)?;
+    for limit in numbers(&mut limits) {
+        *limit = usize::try_from(reader.number()?).unwrap_or(usize::MAX);
     }
-    // Stores of earlier formats had no such limit.
-    let has_record_bytes = format >= RECORD_BYTES_SINCE;
-    *record_bytes_max = if has_record_bytes { read_limit(reader)? } else { usize::MAX };
     limits.client_percent = reader.byte()?;
     limits.unverified_registrations_kept = reader.duration()?;
     let mut config = StoreConfig::new(0)
@@ -156,31 +133,11 @@ fn read_all(reader: &mut Reader<'_>, format: u8) -> Option<(StoreConfig, Flags)>
     let flags = Flags {
         has_authorizer: reader.bool()?,
         has_durable_keys: reader.bool()?,
+        has_expiry_policy: reader.bool()?,
         is_redacted: reader.bool()?,
     };
     if let Some(number) = reader.option(Reader::number)? {
         config = config.incarnation(number);
     }
-    config = config.scan_secret(*reader.chunk()?);
-    if format >= EXPIRY_RULES_SINCE {
-        config = config.expiry_rules(read_expiry_rules(reader)?);
-    }
-    Some((config, flags))
-}
-
-fn read_expiry_rules(reader: &mut Reader<'_>) -> Option<Vec<ExpiryRule>> {
-    let count = usize::try_from(reader.number()?).ok()?;
-    if count > EXPIRY_RULES_MAX {
-        return None;
-    }
-    let mut rules = Vec::new();
-    for _ in 0..count {
-        let mut rule = ExpiryRule::new(reader.bytes()?).ok()?;
-        for set in [ExpiryRule::default_expiry, ExpiryRule::max_expiry] {
-            let millis = reader.option(Reader::number)?;
-            rule = set(rule, millis.and_then(Expiry::from_millis));
-        }
-        rules.push(rule);
-    }
-    Some(rules)
+    Some((config.scan_secret(*reader.chunk()?), flags))
 }

@@ -30,13 +30,17 @@ pub(crate) fn store_config(
         .clock_drift_max(limit_settings.max_clock_drift)
         .map_err(|error| ConfigError::setting("max-clock-drift", error.to_string()))?
         .explain(settings.explain_refusals)
-        .expiry_rules(expiry::rules(settings)?)
         .dialect(match settings.dialect {
             Dialect::Auto => DialectPolicy::Auto,
             Dialect::Spec => DialectPolicy::Pinned(message::Dialect::Spec),
             Dialect::Deployed => DialectPolicy::Pinned(message::Dialect::Deployed),
         })
         .word_case(if settings.case_sensitive_verbs { WordCase::Upper } else { WordCase::Any });
+    let expiries = expiry::rules(settings)?;
+    let store = match expiries.is_empty() {
+        true => store,
+        false => store.expiry_policy(move |key, requested| expiries.of(key, requested)),
+    };
     let store = match &*storage.durable_keys {
         [] => store,
         patterns => store.durable_keys(key_predicate(patterns)),

@@ -485,7 +485,7 @@ fn only_a_set_may_ask_to_be_persisted() {
     let request = Request::new(Command::set(key(), key())).with_persist(true);
     assert!(request.persist() && !request.clone().with_persist(false).persist());
     rig.submit(request);
-    rig.published().with_incoming(|incoming| assert!(incoming.persist()));
+    rig.published().with_incoming(|incoming| assert!(incoming.properties.persist));
 }
 
 #[test]
@@ -516,14 +516,15 @@ fn with_incoming_shows_each_property_that_the_receiver_reads() {
         let data = publish.correlation_data.as_ref().map(Correlation::as_bytes);
         assert_eq!((incoming.correlation_data, data.is_some()), (data, true));
         assert_eq!(incoming.message_expiry, Some(3));
-        assert_eq!(incoming.timestamp(), Some(&*timestamp));
-        assert_eq!(incoming.fencing_token(), Some("7:1:StateStore"));
+        let known = incoming.properties;
+        assert_eq!(known.timestamp, Some(&*timestamp));
+        assert_eq!(known.fencing_token, Some("7:1:StateStore"));
         assert_eq!(incoming.claimed_source(), Some(ID));
-        assert!(incoming.persist() && incoming.has_protocol_version());
+        assert!(known.persist && known.has_protocol_version);
     });
     rig.submit(get());
     rig.published().with_incoming(|incoming| {
-        assert_eq!((incoming.fencing_token(), incoming.persist()), (None, false));
+        assert_eq!((incoming.properties.fencing_token, incoming.properties.persist), (None, false));
     });
 }
 

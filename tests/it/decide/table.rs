@@ -11,20 +11,30 @@ use super::world::{FORMS, Held, World};
 const HEAD: &str = "\
 # What a store does with a command whose grammar, authorization and timestamps are in order.
 #
-# entry     whether the key has a value that has not expired
-# fence     whether that value was written with a fencing token
-# token     the request's `__ft` against that fence; without a fence only whether there is one
-# value     the stored value against the value in the command; `NEX other` names a value that is not the one to be set
-# room      whether there is room for what the command would add
-# watched   whether the requester watches the key
-# __ts      the version that goes with the reply
+# stored      whether the key has a value that has not expired
+# fence       whether that value was written with a fencing token
+# token       the request's `__ft` against that fence; without a fence only whether there is one
+# value       the stored value against the value in the command; `NEX other` names a value that is not the one to be set
+# quota       whether the quota allows what the command would add
+# registered  whether the requester is registered for notifications of the key
+# __ts        the version that goes with the reply
 #
 # `-` does not exist, `any` makes no difference. Columns are two blanks apart at least.
 #
 ";
 
-const COLUMNS: [&str; 10] =
-    ["command", "entry", "fence", "token", "value", "room", "watched", "change", "__ts", "reply"];
+const COLUMNS: [&str; 10] = [
+    "command",
+    "stored",
+    "fence",
+    "token",
+    "value",
+    "quota",
+    "registered",
+    "change",
+    "__ts",
+    "reply",
+];
 
 /// The columns that describe a situation: all but the command and the outcome.
 const INPUTS: usize = 6;

@@ -162,20 +162,8 @@ fn records_of_all_kinds() -> Vec<Record> {
     ]
 }
 
-/// The records of version 2: responses have no owner.
-const VERSION_2: [&str; 8] = [
-    "02",
-    "010f016b0176ac020114537461746553746f72650200026380017f",
-    "02016b01000273",
-    "030511027401640807060504030201032b4f4be80709",
-    "0303113d01640807060504030201032b4f4b010001e8070903",
-    "040711016b05",
-    "0511016b",
-    "06ffffffffffffffffff010001",
-];
-
 #[test]
-fn record_format_version_3_is_fixed() {
+fn record_format_is_frozen() {
     let response = |owner: Option<&str>| {
         Record::Response(RecordedResponse {
             client_id: "c".into(),
@@ -194,43 +182,22 @@ fn record_format_version_3_is_fixed() {
     let records = [records_of_all_kinds(), vec![response(None), response(Some("u"))]].concat();
     let text = hex::encode(encode_records(&records));
     let parts = [
-        &["03"],
-        &VERSION_2[1..],
-        &[
-            "0308113d01640807060504030201032b4f4be80709",
-            "03181102753d01640807060504030201032b4f4be80709",
-        ],
-    ]
-    .concat();
+        "01",
+        "010f016b0176ac020114537461746553746f72650200026380017f",
+        "02016b01000273",
+        "030311027401640807060504030201032b4f4be8070009",
+        "0301113d01640807060504030201032b4f4b010001e8070309",
+        "040711016b05",
+        "0511016b",
+        "06ffffffffffffffffff010001",
+        "0304113d01640807060504030201032b4f4be8070009",
+        "030c1102753d01640807060504030201032b4f4be8070009",
+    ];
     assert_eq!(text[..text.len() - 16], parts.concat());
     assert_eq!(
         hex::decode(&text[text.len() - 16..]),
         Ok(checksum_of(&hex::decode(parts.concat()).unwrap()))
     );
-}
-
-#[test]
-fn record_format_version_2_is_decoded() {
-    let bytes = hex::decode(VERSION_2.concat()).unwrap();
-    let bytes = [&bytes[..], &checksum_of(&bytes)].concat();
-    assert_eq!(decode_records(&bytes), Ok(records_of_all_kinds()));
-}
-
-#[test]
-fn record_format_version_1_is_decoded() {
-    let parts = [
-        "01",
-        "010f016b0176ac02010a537461746553746f72650200016380017f",
-        "02016b01000173",
-        "03010163017401640807060504030201032b4f4b01000173e80709",
-        "03030163017401640807060504030201032b4f4b01000173e8070903",
-        "04070163016b05",
-        "050163016b",
-        "06ffffffffffffffffff01000173",
-    ];
-    let bytes = hex::decode(parts.concat()).unwrap();
-    let bytes = [&bytes[..], &checksum_of(&bytes)].concat();
-    assert_eq!(decode_records(&bytes), Ok(records_of_all_kinds()));
 }
 
 /// SipHash-1-3 with a zero key, as in the standard library.
@@ -244,16 +211,18 @@ fn checksum_of(bytes: &[u8]) -> Vec<u8> {
 fn unknown_format_version_is_reported_as_later() {
     let mut later = encode_records([]);
     assert_eq!(later.len(), 9);
-    later[0] = 4;
+    later[0] = 2;
     assert_eq!(
         decode_records(&later),
         Err(RecordsError::Damaged),
-        "the checksum is that of version 3"
+        "the checksum is that of version 1"
     );
-    let later = [&[4][..], &checksum_of(&[4])].concat();
-    assert_eq!(decode_records(&later), Err(RecordsError::Later(4)));
-    let odd = [&[3, 7][..], &checksum_of(&[3, 7])].concat();
-    assert_eq!(decode_records(&odd), Err(RecordsError::Damaged), "unknown record kind");
+    let later = [&[2][..], &checksum_of(&[2])].concat();
+    assert_eq!(decode_records(&later), Err(RecordsError::Later(2)));
+    for damaged in [&[0][..], &[1, 7]] {
+        let bytes = [damaged, &checksum_of(damaged)].concat();
+        assert_eq!(decode_records(&bytes), Err(RecordsError::Damaged), "no version or record kind");
+    }
 }
 
 /// Foreign bytes with a valid checksum: each list of records has one encoding, and decoding
@@ -262,31 +231,25 @@ fn unknown_format_version_is_reported_as_later() {
 fn non_canonical_records_with_a_valid_checksum_are_damaged() {
     let read = |body: &[u8]| decode_records(&[body, &checksum_of(body)].concat());
     assert_eq!(read(&[1]), Ok(Vec::new()));
-    assert_eq!(read(&[2]), Ok(Vec::new()));
-    assert_eq!(read(&[3]), Ok(Vec::new()));
-    // Format 1, where a text follows its length, and later ones, where it follows twice its length.
-    for (format, len) in [(1, 1), (2, 2), (3, 2)] {
-        let unwatched = |client: &[u8]| [&[format, 5][..], client, &[1, b'k']].concat();
-        assert!(read(&unwatched(&[len, b'c'])).is_ok());
-        for wrong in [
-            &[0x80 | len, 0x00, b'c'][..],
-            &[0xff; 10],
-            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
-            &[0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
-            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02],
-            &[len, 0xff],
-            &[],
-        ] {
-            assert_eq!(read(&unwatched(wrong)), Err(RecordsError::Damaged), "{wrong:?}");
-        }
-        // A lease without expiry, unknown flags, an expiry of zero, an empty node id.
-        let put = |flags: u8, rest: &[u8]| {
-            read(&[&[format, 1, flags, 1, b'k', 0, 1, 0, len, b's'][..], rest].concat())
-        };
-        assert!(put(0, &[]).is_ok() && put(0b110, &[1, 1]).is_ok());
-        for wrong in [put(0b100, &[]), put(0b1_0000, &[]), put(0b10, &[1, 0]), put(1, &[1, 0, 0])] {
-            assert_eq!(wrong, Err(RecordsError::Damaged));
-        }
+    let unwatched = |client: &[u8]| [&[1, 5][..], client, &[1, b'k']].concat();
+    assert!(read(&unwatched(&[2, b'c'])).is_ok());
+    for wrong in [
+        &[0x82, 0x00, b'c'][..],
+        &[0xff; 10],
+        &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
+        &[0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
+        &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02],
+        &[2, 0xff],
+        &[],
+    ] {
+        assert_eq!(read(&unwatched(wrong)), Err(RecordsError::Damaged), "{wrong:?}");
+    }
+    // A lease without expiry, unknown flags, an expiry of zero, an empty node id.
+    let put =
+        |flags: u8, rest: &[u8]| read(&[&[1, 1, flags, 1, b'k', 0, 1, 0, 2, b's'], rest].concat());
+    assert!(put(0, &[]).is_ok() && put(0b110, &[1, 1]).is_ok());
+    for wrong in [put(0b100, &[]), put(0b1_0000, &[]), put(0b10, &[1, 0]), put(1, &[1, 0, 0])] {
+        assert_eq!(wrong, Err(RecordsError::Damaged));
     }
 }
 
@@ -297,19 +260,19 @@ fn repeated_texts_have_one_encoding() {
     let unwatched =
         |client_id: &str| Record::Unregistered { client_id: client_id.into(), key: (*b"k").into() };
     let twice = encode_records([&unwatched("c"), &unwatched("c")]);
-    let [3, 5, 2, b'c', 1, b'k', 5, reference, 1, b'k', ..] = twice[..] else {
+    let [1, 5, 2, b'c', 1, b'k', 5, reference, 1, b'k', ..] = twice[..] else {
         panic!("{twice:?}");
     };
     assert_eq!(reference & 1, 1);
     assert_eq!(decode_records(&twice), Ok(vec![unwatched("c"), unwatched("c")]));
     assert_eq!(
-        read(&[3, 5, 2, b'c', 1, b'k', 5, 2, b'c', 1, b'k']),
+        read(&[1, 5, 2, b'c', 1, b'k', 5, 2, b'c', 1, b'k']),
         Err(RecordsError::Damaged),
         "the text is written twice"
     );
     for slot in 0..=64 {
         let number = slot << 1 | 1;
-        let body = [3, 5, 2, b'c', 1, b'k', 5, number, 1, b'k'];
+        let body = [1, 5, 2, b'c', 1, b'k', 5, number, 1, b'k'];
         let body = if number > 0x7f {
             [&body[..7], &[number, 1, 1, b'k']].concat()
         } else {
@@ -317,7 +280,7 @@ fn repeated_texts_have_one_encoding() {
         };
         assert_eq!(read(&body).is_ok(), number == reference, "slot {slot}");
     }
-    assert_eq!(read(&[3, 5, reference, 1, b'k']), Err(RecordsError::Damaged), "an empty slot");
+    assert_eq!(read(&[1, 5, reference, 1, b'k']), Err(RecordsError::Damaged), "an empty slot");
 
     for (bytes, is_repeated) in [(255, true), (256, false)] {
         let record = unwatched(&"c".repeat(bytes));
@@ -331,27 +294,22 @@ fn repeated_texts_have_one_encoding() {
         &Record::Issued { version: Version::new("9:1:s".parse().unwrap()) },
     ]);
     let node = node[11];
-    // Flags: 1 with a timestamp, 4 without since it is the version of the record before.
-    for (format, unknown) in [(2, 0b1000), (2, 0b1_0000), (3, 0b10_0000)] {
-        let removed = [format, 2, 1, b'k', 9, 0, 2, b's'];
-        let response = |flags: u8, timestamp: &[u8]| {
-            let start = [3, flags, 2, b'c', 2, b't', 1, b'd', 0, 0, 0, 0, 0, 0, 0, 0, 0];
-            read(&[&removed[..], &start, timestamp, &[1, 9]].concat())
-        };
-        assert!(response(0, &[]).is_ok() && response(0b101, &[]).is_ok());
-        assert!(response(1, &[9, 1, node]).is_ok());
-        for (what, damaged) in [
-            ("the version of the record before", response(1, &[9, 0, node])),
-            ("the version of a record before, without a timestamp", response(0b100, &[])),
-            ("an unknown flag", response(unknown, &[])),
-        ] {
-            assert_eq!(damaged, Err(RecordsError::Damaged), "{what} in format {format}");
-        }
-        let start = [format, 3, 0b101, 2, b'c', 2, b't', 1, b'd', 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 9];
-        assert_eq!(read(&start), Err(RecordsError::Damaged), "no record before");
+    // Flags: 1 with a timestamp, 2 without since it is the version of the record before.
+    let removed = [1, 2, 1, b'k', 9, 0, 2, b's'];
+    let response = |before: &[u8], flags: u8, timestamp: &[u8]| {
+        let start = [3, flags, 2, b'c', 2, b't', 1, b'd', 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        read(&[before, &start, timestamp, &[1, 0, 9]].concat())
+    };
+    assert!(response(&removed, 0, &[]).is_ok() && response(&removed, 0b11, &[]).is_ok());
+    assert!(response(&removed, 1, &[9, 1, node]).is_ok());
+    for (what, damaged) in [
+        ("the version of the record before", response(&removed, 1, &[9, 0, node])),
+        ("the version of a record before, without a timestamp", response(&removed, 0b10, &[])),
+        ("an unknown flag", response(&removed, 0b1_0000, &[])),
+        ("no record before", response(&[1], 0b11, &[])),
+    ] {
+        assert_eq!(damaged, Err(RecordsError::Damaged), "{what}");
     }
-    let start = [1, 3, 0b101, 1, b'c', 1, b't', 1, b'd', 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 9];
-    assert_eq!(read(&start), Err(RecordsError::Damaged), "format 1 has no such flag");
 }
 
 #[test]

@@ -46,6 +46,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
             "debug",
             "glob",
             "hlc",
+            "inline",
             "limits",
             "machine",
             "message",

@@ -1,25 +1,26 @@
 //! A stored value.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
 use crate::hlc::{FencingToken, Hlc, NodeId, Version};
+use crate::inline::InlineBytes;
 use crate::store::storage::KeyTotals;
 use crate::store::usage::Owner;
 use crate::time::{Instant, UnixTime};
 
-/// A stored value and its metadata, packed into less than a cache line.
-#[derive(Clone, Debug)]
+/// A key. Most are short and take no allocation.
+pub(super) type Key = InlineBytes<22>;
+
+/// A stored value and its metadata, packed into little more than a cache line.
+#[derive(Clone)]
 pub(in crate::store) struct Entry {
-    /// Key and value in one allocation of their exact size: one cache line fewer to touch, and the
-    /// payload that they came in is not kept alive.
-    data: Box<[u8]>,
-    key_len: u32,
-    /// The counter of the version. The node id is nearly always the store's own and not stored
-    /// here. The highest bit is [`LEASE`].
-    counter: u32,
-    wall: u64,
+    key: Key,
+    /// A copy of the exact size, so that the payload that it came in is not kept alive.
+    value: Box<[u8]>,
+    /// The version without its node id, which is nearly always the store's own: milliseconds, then
+    /// [`COUNTER_BITS`] of the counter. The lowest bit is [`LEASE`].
+    packed: u64,
     /// The millisecond of the expiry plus one; `None` for never.
     expires: Option<NonZeroU64>,
     /// The verified client that wrote the value.
@@ -27,16 +28,17 @@ pub(in crate::store) struct Entry {
     rare: Option<Box<Rare>>,
 }
 
-/// Flag in the counter: the value expires and was set on a condition. No clock of this crate issues
-/// a counter with this bit.
-const LEASE: u32 = 1 << 31;
+/// Flag in the packed version: the value expires and was set on a condition.
+const LEASE: u64 = 1;
+const COUNTER_BITS: u32 = 20;
+const WALL_BITS: u32 = u64::BITS - COUNTER_BITS - 1;
 
 /// Metadata that few entries have.
 #[derive(Clone, Debug, Default)]
 struct Rare {
     fence: Option<FencingToken>,
     persist: bool,
-    /// The whole version, if another node issued it or its counter is too great for the entry.
+    /// The whole version, if another node issued it or it is too great for the entry.
     version: Option<Version>,
 }
 
@@ -54,35 +56,24 @@ pub(in crate::store) struct Meta {
 }
 
 impl Entry {
-    pub(in crate::store) fn new(key: &[u8], value: &[u8]) -> Self {
-        let mut data = Vec::with_capacity(key.len() + value.len());
-        data.extend_from_slice(key);
-        data.extend_from_slice(value);
-        let key_len = u32::try_from(key.len()).unwrap_or(u32::MAX);
-        Self {
-            data: data.into_boxed_slice(),
-            key_len,
-            counter: 0,
-            wall: 0,
-            expires: None,
-            owner: None,
-            rare: None,
-        }
+    pub(super) fn new(key: Key, value: &[u8]) -> Self {
+        Self { key, value: value.into(), packed: 0, expires: None, owner: None, rare: None }
     }
 
     pub(in crate::store) fn key(&self) -> &[u8] {
-        self.data.get(..self.key_len as usize).unwrap_or_default()
+        self.key.as_bytes()
     }
 
     pub(in crate::store) fn value(&self) -> &[u8] {
-        self.data.get(self.key_len as usize..).unwrap_or_default()
+        &self.value
     }
 
     /// The version; `node` is the store's own node id.
     pub(in crate::store) fn version(&self, node: &NodeId) -> Version {
         let own = || {
-            let wall = UnixTime::from_millis(self.wall);
-            Version::new(Hlc::new(wall, u64::from(self.counter & !LEASE), node.clone()))
+            let wall = UnixTime::from_millis(self.packed >> (COUNTER_BITS + 1));
+            let counter = (self.packed >> 1) & ((1 << COUNTER_BITS) - 1);
+            Version::new(Hlc::new(wall, counter, node.clone()))
         };
         self.rare.as_deref().and_then(|rare| rare.version.clone()).unwrap_or_else(own)
     }
@@ -96,7 +87,7 @@ impl Entry {
     }
 
     pub(in crate::store) const fn is_lease(&self) -> bool {
-        self.counter & LEASE != 0
+        self.packed & LEASE != 0
     }
 
     pub(in crate::store) fn expires(&self) -> Option<Instant> {
@@ -112,8 +103,8 @@ impl Entry {
     }
 
     /// Bytes of key and value.
-    pub(in crate::store) const fn len(&self) -> usize {
-        self.data.len()
+    pub(in crate::store) fn len(&self) -> usize {
+        self.key().len() + self.value.len()
     }
 
     /// What the entry adds to the totals of the keyspace.
@@ -132,12 +123,12 @@ impl Entry {
         }
     }
 
-    /// Replaces the value, in place if the new one is as long as the old one. The caller sets the
-    /// metadata too, since a value of another length resets them.
+    /// Replaces the value, in place if the new one is as long as the old one.
     pub(in crate::store) fn replace_value(&mut self, value: &[u8]) {
-        match self.data.get_mut(self.key_len as usize..) {
-            Some(old) if old.len() == value.len() => old.copy_from_slice(value),
-            _ => *self = Self::new(self.key(), value),
+        if self.value.len() == value.len() {
+            self.value.copy_from_slice(value);
+        } else {
+            self.value = value.into();
         }
     }
 
@@ -145,14 +136,14 @@ impl Entry {
         let Meta { version, persist, expires, is_lease, fence, owner } = meta;
         self.owner = owner;
         let hlc = version.hlc();
-        self.wall = hlc.wall().as_millis();
-        // A value that expires at the end of time never expires.
+        // The last instant means no expiry.
         self.expires =
             expires.and_then(|at| at.as_millis().checked_add(1)).and_then(NonZeroU64::new);
-        let own = hlc.node() == node;
-        let counter = u32::try_from(hlc.counter()).ok().filter(|counter| own && *counter < LEASE);
-        self.counter = counter.unwrap_or_default() | if is_lease { LEASE } else { 0 };
-        let version = counter.is_none().then_some(version);
+        let (wall, counter) = (hlc.wall().as_millis(), hlc.counter());
+        let fits = hlc.node() == node && wall >> WALL_BITS == 0 && counter >> COUNTER_BITS == 0;
+        self.packed = if fits { wall << (COUNTER_BITS + 1) | counter << 1 } else { 0 };
+        self.packed |= if is_lease { LEASE } else { 0 };
+        let version = (!fits).then_some(version);
         let is_rare = fence.is_some() || persist || version.is_some();
         self.rare = is_rare.then(|| Box::new(Rare { fence, persist, version }));
     }

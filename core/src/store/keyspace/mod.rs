@@ -1,11 +1,13 @@
 //! The keys of a store: values, expiries, the order of keys, and what each client uses.
 
 mod entry;
-mod key_index;
 
+use alloc::collections::BTreeMap;
+use core::ops::Bound;
+
+use entry::Key;
 pub(super) use entry::{Entry, Meta};
 use hashbrown::HashTable;
-use key_index::KeyIndex;
 
 use super::Principal;
 use super::keyed_hash::KeyedHash;
@@ -19,14 +21,14 @@ use crate::slab::{Slab, Slot};
 use crate::time::Instant;
 
 /// All keys. Writers fill it, up to the limits that [`check_quota`](Self::check_quota) compares.
-#[derive(Debug)]
 pub(super) struct Keyspace {
     /// The node id under which the store issues versions.
     node: NodeId,
     entries: Slab<Entry>,
     /// The entries by the hash of their keys. Never iterated.
-    by_hash: HashTable<Indexed>,
-    by_key: KeyIndex,
+    by_hash: HashTable<Slot>,
+    /// The entries in the order of their keys. A long key shares its memory with its entry.
+    by_key: BTreeMap<Key, Slot>,
     expiries: Deadlines<Slot>,
     hash: KeyedHash,
     bytes: usize,
@@ -36,28 +38,13 @@ pub(super) struct Keyspace {
     usage: UsageTable,
 }
 
-/// The place of an entry, with 32 bits of the hash of its key. So the table grows without reading
-/// keys.
-#[derive(Clone, Copy, Debug)]
-struct Indexed {
-    short_hash: u32,
-    slot: Slot,
-}
-
-/// The hash in the table for the 32 bits that it stores.
-const fn spread(short_hash: u32) -> u64 {
-    // Multiplication by an odd number keeps different hashes different, and spreads the 32 bits to
-    // both ends: the table uses the lowest bits and the highest seven.
-    (short_hash as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-}
-
 impl Keyspace {
     pub(super) fn new(seed: u64, node: NodeId) -> Self {
         Self {
             node,
             entries: Slab::new(),
             by_hash: HashTable::new(),
-            by_key: KeyIndex::new(),
+            by_key: BTreeMap::new(),
             expiries: Deadlines::new(),
             hash: KeyedHash::new(seed),
             bytes: 0,
@@ -112,15 +99,8 @@ impl Keyspace {
 
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<Slot> {
-        let short_hash = self.short_hash(key);
-        let is_same = |other: &Indexed| {
-            other.short_hash == short_hash && key_at(&self.entries, other.slot) == key
-        };
-        self.by_hash.find(spread(short_hash), is_same).map(|found| found.slot)
-    }
-
-    fn short_hash(&self, key: &[u8]) -> u32 {
-        (self.hash.hash_one(key) >> 32) as u32
+        let is_same = |slot: &Slot| key_at(&self.entries, *slot) == key;
+        self.by_hash.find(self.hash.hash_one(key), is_same).copied()
     }
 
     #[inline]
@@ -154,15 +134,15 @@ impl Keyspace {
     }
 
     fn insert(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Option<Slot> {
-        let mut entry = Entry::new(key, value);
+        let key = Key::new(key);
+        let mut entry = Entry::new(key.clone(), value);
         entry.set_meta(meta, &self.node);
         let (owner, len) = (entry.owner(), entry.len());
         let (totals, is_persistent) = (entry.totals(), entry.is_persistent());
         let slot = self.entries.insert(entry)?;
-        let short_hash = self.short_hash(key);
-        let rehash = |other: &Indexed| spread(other.short_hash);
-        self.by_hash.insert_unique(spread(short_hash), Indexed { short_hash, slot }, rehash);
-        self.by_key.insert(slot, |slot| key_at(&self.entries, slot));
+        let rehash = |slot: &Slot| self.hash.hash_one(key_at(&self.entries, *slot));
+        self.by_hash.insert_unique(self.hash.hash_one(key.as_bytes()), slot, rehash);
+        self.by_key.insert(key, slot);
         self.bytes += len;
         self.add_totals(totals, is_persistent);
         self.usage.add(owner, len);
@@ -187,10 +167,9 @@ impl Keyspace {
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Entry> {
         self.disarm(slot);
         let key = key_at(&self.entries, slot);
-        let hash = spread(self.short_hash(key));
-        let found = self.by_hash.find_entry(hash, |other| other.slot == slot);
+        let found = self.by_hash.find_entry(self.hash.hash_one(key), |other| *other == slot);
         found.ok()?.remove();
-        self.by_key.remove(slot, |slot| key_at(&self.entries, slot));
+        self.by_key.remove(key);
         let entry = self.entries.remove(slot)?;
         self.bytes -= entry.len();
         self.subtract_totals(entry.totals(), entry.is_persistent());
@@ -216,8 +195,8 @@ impl Keyspace {
 
     /// The entries whose keys are not less than `key`, in the order of their keys.
     pub(super) fn range_from(&self, key: &[u8]) -> impl Iterator<Item = &Entry> {
-        let slots = self.by_key.range_from(key, |slot| key_at(&self.entries, slot));
-        slots.filter_map(|slot| self.get(slot))
+        let slots = self.by_key.range::<[u8], _>((Bound::Included(key), Bound::Unbounded));
+        slots.filter_map(|(_, slot)| self.get(*slot))
     }
 
     /// All entries, in an order that depends only on the calls made.

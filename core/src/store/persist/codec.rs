@@ -15,9 +15,9 @@
 //!   after a write.
 //!
 //! The checksum is SipHash-1-3 with a key of zeros over everything before it. Each list of records
-//! has exactly one encoding, and the decoder accepts no other. It also accepts format 2, in which
-//! responses have no owner, and format 1, in which responses have no owner either, texts follow their
-//! length, and no timestamp is omitted.
+//! has exactly one encoding, and the decoder accepts no other.
+//!
+//! Format 1 is frozen: every later version of this crate decodes it.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -36,11 +36,7 @@ use crate::time::{UnixTime, whole_millis};
 use crate::transport::Correlation;
 
 /// The version of the encoding that [`encode_records`] writes. Later versions are refused.
-pub const RECORDS_FORMAT: u8 = 3;
-
-/// The first versions, which are only decoded.
-const FORMAT_1: u8 = 1;
-const FORMAT_2: u8 = 2;
+pub const RECORDS_FORMAT: u8 = 1;
 
 const CHECKSUM_LEN: usize = 8;
 
@@ -59,12 +55,11 @@ const PERSIST: u8 = 1 << 3;
 
 /// Flags of RESPONSE.
 const VERSIONED: u8 = 1;
-const AGED: u8 = 1 << 1;
 /// The timestamp is the version of the record before, and is omitted. Only together with VERSIONED.
-const SAME_VERSION: u8 = 1 << 2;
-const VERIFIED_REQUESTER: u8 = 1 << 3;
+const SAME_VERSION: u8 = 1 << 1;
+const VERIFIED_REQUESTER: u8 = 1 << 2;
 /// The owner follows the client id.
-const OWNED: u8 = 1 << 4;
+const OWNED: u8 = 1 << 3;
 
 /// Flags of REGISTERED.
 const VERIFIED: u8 = 1;
@@ -116,17 +111,12 @@ pub fn decode_records(bytes: &[u8]) -> Result<Vec<Record>, RecordsError> {
     if checksum_of(body) != *checksum {
         return Err(RecordsError::Damaged);
     }
-    let (texts, response_flags, rest) = match body.split_first() {
-        Some((&FORMAT_1, rest)) => (None, VERSIONED | AGED, rest),
-        Some((&FORMAT_2, rest)) => (Some(Texts::new()), VERSIONED | AGED | SAME_VERSION, rest),
-        Some((&RECORDS_FORMAT, rest)) => {
-            let flags = VERSIONED | AGED | SAME_VERSION | VERIFIED_REQUESTER | OWNED;
-            (Some(Texts::new()), flags, rest)
-        }
+    let rest = match body.split_first() {
+        Some((&RECORDS_FORMAT, rest)) => rest,
         Some((later, _)) if *later > RECORDS_FORMAT => return Err(RecordsError::Later(*later)),
         _ => return Err(RecordsError::Damaged),
     };
-    let mut reader = Reader { rest, texts, response_flags, version: None };
+    let mut reader = Reader { rest, texts: Texts::new(), version: None };
     let mut records = Vec::new();
     while !reader.rest.is_empty() {
         records.push(reader.record().ok_or(RecordsError::Damaged)?);
@@ -201,11 +191,9 @@ impl<'a> Writer<'a> {
     }
 
     fn response(&mut self, response: &'a RecordedResponse) {
-        let given_at = whole_millis(response.given_at);
         let timestamp = response.timestamp.as_ref();
         let is_same = timestamp.is_some() && timestamp == self.version;
         let flags = flag(timestamp.is_some(), VERSIONED)
-            | flag(given_at != 0, AGED)
             | flag(is_same, SAME_VERSION)
             | flag(response.verified, VERIFIED_REQUESTER)
             | flag(response.owner.is_some(), OWNED);
@@ -222,10 +210,8 @@ impl<'a> Writer<'a> {
             self.hlc(timestamp);
         }
         self.number(whole_millis(response.retention));
+        self.number(whole_millis(response.given_at));
         self.number(response.order);
-        if given_at != 0 {
-            self.number(given_at);
-        }
     }
 
     fn number(&mut self, mut number: u64) {
@@ -262,10 +248,7 @@ impl<'a> Writer<'a> {
 struct Reader<'a> {
     /// The bytes that are not decoded yet.
     rest: &'a [u8],
-    /// `None` in format 1.
-    texts: Option<Texts<'a>>,
-    /// The flags of RESPONSE in this format.
-    response_flags: u8,
+    texts: Texts<'a>,
     /// Version of the last record, if it has one.
     version: Option<Hlc>,
 }
@@ -324,8 +307,8 @@ impl<'a> Reader<'a> {
     }
 
     fn response(&mut self) -> Option<RecordedResponse> {
-        let flags = self.flags(self.response_flags)?;
-        let mut response = RecordedResponse {
+        let flags = self.flags(VERSIONED | SAME_VERSION | VERIFIED_REQUESTER | OWNED)?;
+        Some(RecordedResponse {
             client_id: self.text()?.into(),
             verified: flags & VERIFIED_REQUESTER != 0,
             owner: match flags & OWNED {
@@ -338,14 +321,9 @@ impl<'a> Reader<'a> {
             payload: Bytes::copy_from_slice(self.bytes()?),
             timestamp: self.timestamp(flags)?,
             retention: Duration::from_millis(self.number()?),
-            given_at: Duration::ZERO,
+            given_at: Duration::from_millis(self.number()?),
             order: self.order()?,
-        };
-        if flags & AGED != 0 {
-            let given_at = self.number().filter(|given_at| *given_at != 0)?;
-            response.given_at = Duration::from_millis(given_at);
-        }
-        Some(response)
+        })
     }
 
     /// Decodes the timestamp of a response, if it has one. Returns `None` if the bytes are invalid.
@@ -356,8 +334,7 @@ impl<'a> Reader<'a> {
             (true, true) => self.version.take().map(Some),
             (true, false) => {
                 let timestamp = self.hlc()?;
-                let is_same = self.texts.is_some() && self.version.as_ref() == Some(&timestamp);
-                (!is_same).then_some(Some(timestamp))
+                (self.version.as_ref() != Some(&timestamp)).then_some(Some(timestamp))
             }
         }
     }
@@ -415,15 +392,12 @@ impl<'a> Reader<'a> {
 
     fn text(&mut self) -> Option<&'a str> {
         let number = self.number()?;
-        let Some(texts) = &self.texts else {
-            return core::str::from_utf8(self.take(number)?).ok();
-        };
         if number & IS_SLOT != 0 {
-            return texts.get(number >> 1);
+            return self.texts.get(number >> 1);
         }
         let text = core::str::from_utf8(self.take(number >> 1)?).ok()?;
         // A text that is in its slot has the shorter encoding only.
-        self.texts.as_mut()?.insert(text).is_none().then_some(text)
+        self.texts.insert(text).is_none().then_some(text)
     }
 
     fn hlc(&mut self) -> Option<Hlc> {

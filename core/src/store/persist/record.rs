@@ -8,12 +8,12 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
-use crate::debug;
+use crate::debug::{Key, Value, show};
 use crate::hlc::{FencingToken, Hlc, Version};
 use crate::message::{Dialect, Expiry};
 use crate::store::Principal;
 use crate::time::UnixTime;
-use crate::transport::Correlation;
+use crate::transport::{Correlation, token};
 
 /// One change of a store that must be durable. A later record about the same key, request or
 /// registration replaces it.
@@ -81,7 +81,7 @@ pub enum Record {
 pub struct RecordedResponse {
     /// The MQTT client id of the requester; empty if it is unknown.
     pub client_id: Box<str>,
-    /// True if the client id is verified. False in records of earlier versions of this crate.
+    /// True if the client id is verified.
     pub verified: bool,
     /// The [owner](crate::store::Principal::owner) of the requester, if it is not its client id.
     pub owner: Option<Box<str>>,
@@ -99,8 +99,7 @@ pub struct RecordedResponse {
     pub retention: Duration,
     /// When the response was given, in running time of the stores that continued one set of
     /// records. The time between two stores does not count, since no clock measures it; so a
-    /// restored response is as old as it was when the last record was written. Zero, as in records
-    /// of earlier versions of this crate, is the beginning.
+    /// restored response is as old as it was when the last record was written.
     pub given_at: Duration,
     /// The request number.
     pub order: u64,
@@ -157,22 +156,9 @@ impl RecordedExpiry {
     }
 }
 
-/// Identifies a [`Batch`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BatchId(pub(in crate::store) u64);
-
-impl BatchId {
-    /// The id with this number, for a replay of captured inputs.
-    #[must_use]
-    pub const fn from_raw(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// The number of this id.
-    #[must_use]
-    pub const fn into_raw(self) -> u64 {
-        self.0
-    }
+token! {
+    /// Identifies a [`Batch`].
+    BatchId
 }
 
 /// The greatest request number in a record. A store issues them one by one and never gets there, so
@@ -241,50 +227,29 @@ impl Record {
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Put { key, value, version, fencing_token, expires, persist } => f
-                .debug_struct("Put")
-                .field("key", &debug::Key(key))
-                .field("value", &debug::Value(value))
-                .field("version", version)
-                .field("fencing_token", fencing_token)
-                .field("expires", expires)
-                .field("persist", persist)
-                .finish(),
-            Self::Removed { key, version } => f
-                .debug_struct("Removed")
-                .field("key", &debug::Key(key))
-                .field("version", version)
-                .finish(),
-            Self::Response(answered) => fmt::Debug::fmt(answered, f),
-            Self::Registered { client_id, key, order, .. } => f
-                .debug_struct("Registered")
-                .field("client_id", client_id)
-                .field("key", &debug::Key(key))
-                .field("order", order)
-                .finish_non_exhaustive(),
-            Self::Unregistered { client_id, key } => f
-                .debug_struct("Unregistered")
-                .field("client_id", client_id)
-                .field("key", &debug::Key(key))
-                .finish(),
-            Self::Issued { version } => f.debug_struct("Issued").field("version", version).finish(),
+            Self::Put { key, value, version, fencing_token, expires, persist } => show!(f, Put {
+                key = Key(key), value = Value(value), version, fencing_token, expires, persist
+            }),
+            Self::Removed { key, version } => show!(f, Removed { key = Key(key), version }),
+            Self::Response(response) => fmt::Debug::fmt(response, f),
+            Self::Registered { client_id, key, order, .. } => {
+                show!(f, Registered { client_id, key = Key(key), order })
+            }
+            Self::Unregistered { client_id, key } => {
+                show!(f, Unregistered { client_id, key = Key(key) })
+            }
+            Self::Issued { version } => show!(f, Issued { version }),
         }
     }
 }
 
 impl fmt::Debug for RecordedResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecordedResponse")
-            .field("client_id", &self.client_id)
-            .field("verified", &self.verified)
-            .field("owner", &self.owner)
-            .field("response_topic", &self.response_topic)
-            .field("correlation", &self.correlation)
-            .field("payload", &debug::Value(&self.payload))
-            .field("timestamp", &self.timestamp)
-            .field("retention", &self.retention)
-            .field("given_at", &self.given_at)
-            .field("order", &self.order)
-            .finish_non_exhaustive()
+        let Self { client_id, verified, owner, response_topic, correlation, payload, .. } = self;
+        let Self { timestamp, retention, given_at, order, .. } = self;
+        show!(f, RecordedResponse {
+            client_id, verified, owner, response_topic, correlation, payload = Value(payload),
+            timestamp, retention, given_at, order
+        })
     }
 }

@@ -207,7 +207,7 @@ impl Store {
                 part.bytes = part.bytes.saturating_add(RECORD_WORK);
                 if !entry.is_expired(now.instant)
                     && (stored.persist || !only_requested)
-                    && place(stored.version.hlc()) <= place(&beginning.version)
+                    && issue_order(stored.version.hlc()) <= issue_order(&beginning.version)
                 {
                     part.push(stored.to_record(now));
                 }
@@ -240,9 +240,9 @@ impl Store {
     }
 }
 
-/// The place of a version in the order of issue. The node id does not count, since restored values
+/// The position of a version in the order of issue. The node id does not count, since restored values
 /// may have been issued by another node.
-const fn place(hlc: &Hlc) -> (UnixTime, u64) {
+const fn issue_order(hlc: &Hlc) -> (UnixTime, u64) {
     (hlc.wall(), hlc.counter())
 }
 

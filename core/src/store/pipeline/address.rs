@@ -6,7 +6,7 @@ use core::num::NonZeroU64;
 use bytes::Bytes;
 
 use crate::hlc::Hlc;
-use crate::message::{ChunkPosition, Dialect, Incarnation};
+use crate::message::{Dialect, Incarnation};
 use crate::store::dedup::Response;
 use crate::store::{DropReason, Refused, StoreConfig};
 use crate::time::Now;
@@ -49,10 +49,6 @@ impl Address {
             return Err(DropReason::Expired);
         }
         let properties = &incoming.properties;
-        // All chunks have the same correlation data, so one response is enough.
-        if properties.chunk.map(ChunkPosition::parse) == Some(ChunkPosition::Later) {
-            return Err(DropReason::LaterChunk);
-        }
         Ok(Self {
             topic: response_topic.into(),
             correlation: incoming.correlation_data.map(Correlation::new),

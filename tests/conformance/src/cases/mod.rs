@@ -56,7 +56,7 @@ pub static CASES: &[Case] = table! {
     "request/other-properties" Wire requests::other_properties,
         "Unknown user properties are ignored";
     "request/chunks" Choice requests::chunks,
-        "A request in chunks (__chunk) is refused once and changes nothing";
+        "A request in chunks (__chunk) is refused and changes nothing";
 
     "grammar/requests" Spec grammar::requests,
         "Every well-formed request is accepted";

@@ -258,7 +258,8 @@ impl Run {
         compare_contents(store, &self.reference, now);
         // Clock skew and expired requests depend on the time of arrival.
         let of_requests = |(name, verb, _): &Counted, _: &mut u64| {
-            verb.is_some() || matches!(*name, "refused" | "watches_lost" | "watches_silenced")
+            verb.is_some()
+                || matches!(*name, "refused" | "registrations_lost" | "registrations_silenced")
         };
         let mut seen = counted(store.counters().iter());
         let mut expected = self.reference.counters.clone();

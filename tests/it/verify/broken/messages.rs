@@ -152,15 +152,6 @@ pub(super) fn requests() -> Vec<Broken> {
             "request/chunks",
             on_request(|request, _| set_property(request, "__chunk", None)),
         ),
-        differs(
-            "each chunk is refused",
-            "request/chunks",
-            on_request(|request, _| {
-                if property(request, "__chunk").is_some() {
-                    set_property(request, "__chunk", Some("0:2:1".into()));
-                }
-            }),
-        ),
         fails(
             "unknown properties are refused",
             "request/other-properties",

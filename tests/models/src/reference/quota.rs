@@ -106,7 +106,7 @@ impl ReferenceStore {
             let excess = self.evicted.len().saturating_sub(EVICTED_REGISTRATIONS_KNOWN);
             self.evicted.drain(..excess);
             let lost = self.end(|watch| evicted.contains(&watch.number));
-            self.count("watches_lost", None, None, lost);
+            self.count("registrations_lost", None, None, lost);
         }
     }
 

@@ -95,7 +95,7 @@ impl ReferenceStore {
     pub fn client_gone(&mut self, client: &str) {
         self.evicted.retain(|(evicted, _)| evicted != client);
         let lost = self.end(|watch| watch.client == client);
-        self.count("watches_lost", None, None, lost);
+        self.count("registrations_lost", None, None, lost);
     }
 
     /// A notification of this registration had no subscriber: it is silenced, and its client may
@@ -111,7 +111,7 @@ impl ReferenceStore {
         if let (false, Some(until)) = (watch.is_verified, self.evictable.get_mut(&watch.client)) {
             *until = self.latest.min(*until);
         }
-        self.count("watches_silenced", None, None, 1);
+        self.count("registrations_silenced", None, None, 1);
         true
     }
 

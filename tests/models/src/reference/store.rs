@@ -149,10 +149,6 @@ impl ReferenceStore {
             self.count("expired_requests", None, None, 1);
             return handled;
         }
-        if request.chunk.as_deref().is_some_and(is_later_chunk) {
-            self.count("later_chunks", None, None, 1);
-            return handled;
-        }
         let client = client.unwrap_or_default();
         let (payload, version) =
             self.answer(now, request, (&client, &topic), &mut handled.deliveries);
@@ -258,7 +254,7 @@ impl ReferenceStore {
                 let key = *caller.command.key();
                 self.end(|it| it.client == client && it.key == key && it.request < caller.request);
             }
-            self.count("repeated", Some(kind), None, 1);
+            self.count("duplicates", Some(kind), None, 1);
             return (first.payload, first.version);
         }
         let executed = self.execute(now, &caller, out);
@@ -457,9 +453,9 @@ impl ReferenceStore {
     /// Counts a version more than five seconds ahead and beyond the versions before.
     fn count_ahead(&mut self, unix: u64, before: u64, wall: u64, token: Option<u64>) {
         if wall > before && wall > unix.saturating_add(5_000) {
-            self.count("set_ahead", None, None, 1);
+            self.count("clock_advances", None, None, 1);
             if token >= Some(wall) {
-                self.count("fenced_ahead", None, None, 1);
+                self.count("fence_advances", None, None, 1);
             }
         }
     }
@@ -541,10 +537,4 @@ fn applies(condition: &Condition<&[u8]>, value: &[u8], stored: &[u8]) -> bool {
 
 fn is_spoofed(request: &StoreRequest) -> bool {
     request.verified.is_some() && request.source.is_some() && request.source != request.verified
-}
-
-/// Returns whether a value of the form `{index}:{count}:{bytes}` is that of a later chunk.
-fn is_later_chunk(value: &str) -> bool {
-    let index = value.split(':').next().and_then(|index| index.parse::<u64>().ok());
-    index.is_some_and(|index| index > 0)
 }

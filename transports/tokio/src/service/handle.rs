@@ -153,7 +153,7 @@ impl ServiceBuilder {
     /// of the journal at the earliest.
     ///
     /// The limits of the store do not apply to them, as for restored values. Nor do
-    /// [expiry rules](StoreConfig::expiry_rules): seeded keys remain until a client writes or
+    /// [policy of expiries](StoreConfig::expiry_policy): seeded keys remain until a client writes or
     /// deletes them.
     pub fn seed<K: IntoBytes, V: IntoBytes>(
         mut self,

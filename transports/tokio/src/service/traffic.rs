@@ -131,7 +131,8 @@ impl TrafficHandle {
         client.verified = from.is_verified();
         client.requests += 1;
         client.refused += refused;
-        if let Some(stamp) = incoming.timestamp().and_then(|text| HlcRef::parse(text).ok()) {
+        if let Some(stamp) = incoming.properties.timestamp.and_then(|text| HlcRef::parse(text).ok())
+        {
             client.ahead_ms = Some(ahead_ms(unix, stamp.wall()));
         }
         let Some(request) = &handled.request else { return };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use statestore_loopback::Hub;
 use statestore_proto::message::Expiry;
-use statestore_proto::store::{ExpiryRule, StoreConfig};
+use statestore_proto::store::StoreConfig;
 use statestore_tokio::StoreService;
 
 use crate::client;
@@ -30,13 +30,11 @@ async fn seeded_keys_have_versions_that_later_writes_exceed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn expiry_rules_do_not_apply_to_seeded_keys() {
+async fn expiry_policy_does_not_apply_to_seeded_keys() {
     let hub = Hub::new();
     let minute = Duration::from_secs(60);
-    let rule = ExpiryRule::new(b"*").expect("a pattern").default_expiry(Expiry::after(minute));
-    let rule = rule.max_expiry(Expiry::after(minute));
     let service = StoreService::builder()
-        .config(StoreConfig::new(7).expiry_rules([rule]))
+        .config(StoreConfig::new(7).expiry_policy(move |_, _| Expiry::after(minute)))
         .expect("a store in memory")
         .seed([("seeded", "1")]);
     let _service = service.spawn(hub.store_link("statestore"));
