@@ -27,7 +27,7 @@ pub const CLOCK_ADVANCE_REPORTED: Duration = Duration::from_secs(5);
 pub const VERSION_RESERVATION: Duration = Duration::from_secs(10);
 
 /// Minimum lead of a reservation over the version of the write that causes it, which may be ahead of
-/// the wall clock. While the storage has little space, the minimum is [`VERSION_RESERVATION`].
+/// the wall clock. While the storage is full, the minimum is [`VERSION_RESERVATION`].
 ///
 /// A store that crashes again and again moves its clock ahead by as much each time, so it is short
 /// (our choice).

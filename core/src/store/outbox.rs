@@ -3,16 +3,18 @@
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use bytes::Bytes;
-
+use super::effects::Recording;
 use super::fan_outs::FanOuts;
 use super::persist::{Batch, BatchId, Record};
+use super::registrations::Registration;
 use super::unacknowledged::{PendingNotification, Unacknowledged};
 use super::unpersisted::UnpersistedKeys;
 use crate::hlc::Hlc;
 use crate::limits::StoreLimits;
+use crate::message::Notification;
 use crate::slab::{Slab, Slot};
 use crate::topic;
 use crate::transport::{PublishToken, SubscribeToken, Transmit};
@@ -143,16 +145,36 @@ impl Outbox {
         }
     }
 
-    /// Adds the fan-out of a change. Queue at least one notification of it.
-    pub(super) fn add_fan_out(&mut self, payload: Bytes, version: Hlc, key: &[u8]) -> Option<Slot> {
-        self.fan_outs.insert(payload, version, key)
-    }
-
-    /// Queues a notification. It can be sent when `unit` is persisted;
-    /// [`unit_to_wait_for`](Self::unit_to_wait_for) returns it for the key.
-    pub(super) fn notify(&mut self, unit: Option<u64>, notification: PendingNotification) {
-        self.fan_outs.add_queued(notification.fan_out);
-        self.enqueue(unit, Packet::Notification(notification));
+    /// Queues a notification for each registration that is not silenced, in its dialect. Returns
+    /// their number.
+    pub(super) fn notify(
+        &mut self,
+        key: &[u8],
+        notification: &Notification<&[u8]>,
+        version: &Hlc,
+        registrations: &[Arc<Registration>],
+    ) -> u64 {
+        let mut registrations = registrations.iter().filter(|it| !it.is_silenced()).peekable();
+        if registrations.peek().is_none() {
+            return 0;
+        }
+        let unit = self.unit_to_wait_for(DependsOn::Key(key));
+        let mut count = 0;
+        // One fan-out for each dialect.
+        let mut fan_outs: [Option<Slot>; 2] = [None, None];
+        for registration in registrations {
+            let Some(fan_out) = fan_outs.get_mut(registration.dialect as usize) else { continue };
+            if fan_out.is_none() {
+                let payload = notification.encode(registration.dialect).into();
+                *fan_out = self.fan_outs.insert(payload, version.clone(), key);
+            }
+            let Some(fan_out) = *fan_out else { continue };
+            self.fan_outs.add_queued(fan_out);
+            let registration = Arc::clone(registration);
+            self.enqueue(unit, Packet::Notification(PendingNotification { registration, fan_out }));
+            count += 1;
+        }
+        count
     }
 
     /// Queues the unacknowledged notifications again, before all other packets.
@@ -223,28 +245,29 @@ impl Outbox {
         }
     }
 
-    /// Adds a record to the current unit. Later packets about this key wait for it.
-    pub(super) fn record(&mut self, key: &[u8], record: Record) {
+    /// Adds a record to the current unit. Later packets about this key wait for what is recorded.
+    pub(super) fn record(&mut self, key: &[u8], recording: Recording) {
         let unit = self.units + 1;
+        let record = match recording {
+            Recording::Nothing => return,
+            Recording::LastReservation => {
+                // Uses the last unit, not that of the reservation: `unpersisted` must stay sorted
+                // by unit.
+                let last = self.unpersisted.last().filter(|_| self.reservation > self.persisted);
+                if let Some(unit) = last {
+                    self.unpersisted.insert(unit, key);
+                }
+                return;
+            }
+            Recording::Record(record) => record,
+            Recording::Reservation(record) => {
+                self.reservation = unit;
+                record
+            }
+        };
         self.record_bytes += record.len();
         self.unpersisted.insert(unit, key);
         self.records.push_back((unit, record));
-    }
-
-    /// Adds a record that reserves versions, for a write of this key that has no record.
-    pub(super) fn record_reservation(&mut self, key: &[u8], record: Record) {
-        self.reservation = self.units + 1;
-        self.record(key, record);
-    }
-
-    /// Has packets about this key wait until the last reservation of versions is persisted: a write
-    /// without a record got one of these versions.
-    pub(super) fn wait_for_reservation(&mut self, key: &[u8]) {
-        // A later unit than that of the reservation, because the units of keys are in order.
-        let last = self.unpersisted.last().filter(|_| self.reservation > self.persisted);
-        if let Some(unit) = last {
-            self.unpersisted.insert(unit, key);
-        }
     }
 
     /// Closes the current unit, unless it is empty.

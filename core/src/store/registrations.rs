@@ -30,7 +30,7 @@ pub(super) struct Registration {
     /// The number of the registration that this one renews, or its own: the last one with a record.
     recorded: u64,
     /// The request number of the KEYNOTIFY. A redelivered KEYNOTIFY keeps it.
-    request: u64,
+    request_number: u64,
     client_id: Arc<str>,
     /// The part of the topic of notifications that depends on the client, shared by all its
     /// registrations; `None` for a client id longer than [`SHARED_HEAD_ID_MAX`].
@@ -55,7 +55,7 @@ pub(super) struct NewRegistration<'a> {
     pub(super) dialect: Dialect,
     pub(super) incarnation: Option<Incarnation>,
     /// The request number of the KEYNOTIFY.
-    pub(super) request: u64,
+    pub(super) request_number: u64,
 }
 
 impl Registration {
@@ -117,7 +117,7 @@ impl Registration {
             verified: self.is_verified(),
             dialect: self.dialect,
             wants_incarnation: self.incarnation.is_some(),
-            order: self.request,
+            order: self.request_number,
         }
     }
 
@@ -237,15 +237,9 @@ impl Registrations {
         owner.map(|owner| self.usage.get(owner)).unwrap_or_default()
     }
 
-    /// The registrations for `key` that are notified, the oldest first.
-    #[inline]
-    pub(super) fn notified(&self, key: &[u8]) -> impl Iterator<Item = &Arc<Registration>> {
-        self.for_key(key).iter().filter(|registration| !registration.is_silenced())
-    }
-
     /// The registrations for `key`, the oldest first.
     #[inline]
-    fn for_key(&self, key: &[u8]) -> &[Arc<Registration>] {
+    pub(super) fn for_key(&self, key: &[u8]) -> &[Arc<Registration>] {
         self.by_key.get(key).map_or(&[], Vec::as_slice)
     }
 
@@ -310,7 +304,7 @@ impl Registrations {
         let mut registration = Registration {
             number: self.last_number,
             recorded: self.last_number,
-            request: new.request,
+            request_number: new.request_number,
             client_id,
             topic_head,
             owner: new.owner,
@@ -365,10 +359,10 @@ impl Registrations {
         &mut self,
         client_id: &str,
         key: &[u8],
-        request: u64,
+        request_number: u64,
     ) -> Option<Arc<Registration>> {
         let number = self.number_of(client_id, key)?;
-        let is_earlier = self.by_number.get(&number)?.request < request;
+        let is_earlier = self.by_number.get(&number)?.request_number < request_number;
         if is_earlier { self.end(number) } else { None }
     }
 

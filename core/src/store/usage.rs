@@ -29,6 +29,21 @@ pub(super) struct Usage {
     pub(super) bytes: usize,
 }
 
+/// The usage of one verified client, which counts against its
+/// [share](crate::limits::StoreLimits::client_percent).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientUsage {
+    /// Keys that the client wrote last, including expired ones that were not removed yet.
+    pub keys: usize,
+    /// Bytes of these keys and their values.
+    pub bytes: usize,
+    /// Registrations.
+    pub registrations: usize,
+    /// Bytes of their keys and of the client id, which counts once for each.
+    pub registration_bytes: usize,
+}
+
 /// The usage of each owner. Verified clients fill it, with one row of fixed size for each owner, so
 /// there are never more rows than keys or registrations.
 #[derive(Debug)]

@@ -107,10 +107,6 @@ impl Owners {
         self.owners.get(owner).is_some_and(|owner| owner.kind == Kind::Shared)
     }
 
-    pub(super) fn name(&self, owner: Slot) -> Option<&str> {
-        self.owners.get(owner).map(|owner| &*owner.name)
-    }
-
     /// The sender of a request; `client_id` is `None` if it is the name of the owner.
     pub(super) fn sender<'a>(
         &'a self,

@@ -4,8 +4,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
+use super::KeyTotals;
 use crate::hlc::{FencingToken, Hlc, NodeId, Version};
-use crate::store::storage::KeyTotals;
 use crate::store::usage::Owner;
 use crate::time::{Instant, UnixTime};
 

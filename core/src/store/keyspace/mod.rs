@@ -2,14 +2,17 @@
 
 mod entry;
 mod key_index;
+mod stored;
+mod totals;
 
 pub(super) use entry::{Entry, Meta};
 use hashbrown::HashTable;
 use key_index::KeyIndex;
+pub use stored::StoredEntry;
+pub(super) use totals::KeyTotals;
 
 use super::Principal;
 use super::keyed_hash::KeyedHash;
-use super::storage::KeyTotals;
 use super::usage::{Owner, Usage, UsageTable};
 use crate::deadlines::Deadlines;
 use crate::hlc::{NodeId, Version};
@@ -231,8 +234,7 @@ impl Keyspace {
         limits: &StoreLimits,
         sender: Principal<'_>,
         slot: Option<Slot>,
-        key: &[u8],
-        value: &[u8],
+        (key, value): (&[u8], &[u8]),
     ) -> Result<(), Exceeded> {
         Exceeded::check(Limit::KeyBytes, key.len(), limits.key_bytes_max)?;
         Exceeded::check(Limit::ValueBytes, value.len(), limits.value_bytes_max)?;
