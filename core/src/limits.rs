@@ -61,14 +61,6 @@ pub const REQUEST_ELEMENTS_MAX: usize = 7;
 /// Rules about expiries. Each SET is compared with the patterns of all of them (our choice).
 pub const EXPIRY_RULES_MAX: usize = 64;
 
-/// The number of evicted registrations that a store remembers, 16 bytes each, so that their STOP
-/// still gets `+OK`.
-///
-/// A deployed client fails at `:0`, and cannot know of the eviction. A registration is evicted only
-/// if a limit is reached, so the number covers a burst of evictions between the KEYNOTIFY and the
-/// STOP of one attempt to acquire a lock (our choice).
-pub const EVICTED_REGISTRATIONS_KNOWN: usize = 1_024;
-
 /// The limits of every table and queue of a store.
 ///
 /// ```

@@ -116,9 +116,9 @@ mod counters;
 mod dedup;
 mod effects;
 mod expiry_rule;
-mod fan_outs;
 mod keyed_hash;
 mod keyspace;
+mod notifications;
 mod outbox;
 mod outcome;
 mod persist;
@@ -131,7 +131,6 @@ mod scan;
 mod scan_token;
 mod storage;
 mod tables;
-mod unacknowledged;
 mod unpersisted;
 mod usage;
 
@@ -206,7 +205,7 @@ impl Store {
         Self {
             tables: Tables {
                 keyspace: Keyspace::new(seed, config.node_id.clone()),
-                registrations: Registrations::new(seed),
+                registrations: Registrations::new(),
                 clock,
                 reserved: UnixTime::default(),
                 is_storage_full: false,

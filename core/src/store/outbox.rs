@@ -2,19 +2,17 @@
 //! persisted.
 
 use alloc::collections::VecDeque;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::effects::Recording;
-use super::fan_outs::FanOuts;
+use super::notifications::{Notification, Notifications};
 use super::persist::{Batch, BatchId, Record};
 use super::registrations::Registration;
-use super::unacknowledged::{PendingNotification, Unacknowledged};
 use super::unpersisted::UnpersistedKeys;
 use crate::hlc::Hlc;
 use crate::limits::StoreLimits;
-use crate::message::Notification;
+use crate::message::Notification as Change;
 use crate::slab::{Slab, Slot};
 use crate::topic;
 use crate::transport::{PublishToken, SubscribeToken, Transmit};
@@ -38,8 +36,7 @@ pub(super) struct Outbox {
     ready: VecDeque<Packet>,
     /// The queued packets that are not notifications.
     others: Slab<Transmit>,
-    unacknowledged: Unacknowledged,
-    fan_outs: FanOuts,
+    notifications: Notifications,
     /// Packets that wait for a unit, ordered by unit.
     held: VecDeque<Held>,
     held_count: usize,
@@ -60,8 +57,6 @@ pub(super) struct Outbox {
     /// The number of the last unit that was persisted.
     persisted: u64,
     unpersisted: UnpersistedKeys,
-    /// Buffer for the topic of a notification. A topic has at most 64 KiB.
-    topic_buffer: String,
 }
 
 /// The packets that wait for one unit.
@@ -75,7 +70,7 @@ struct Held {
 #[derive(Debug)]
 enum Packet {
     /// The PUBLISH is built when it is sent.
-    Notification(PendingNotification),
+    Notification(Notification),
     /// A packet in [`Outbox::others`].
     Other(Slot),
 }
@@ -97,8 +92,7 @@ impl Outbox {
             subscribe: None,
             ready: VecDeque::new(),
             others: Slab::new(),
-            unacknowledged: Unacknowledged::new(limits.outgoing_max, limits.outgoing_bytes_max),
-            fan_outs: FanOuts::new(),
+            notifications: Notifications::new(limits),
             held: VecDeque::new(),
             held_count: 0,
             records: VecDeque::new(),
@@ -111,7 +105,6 @@ impl Outbox {
             handed_out: 0,
             persisted: 0,
             unpersisted: UnpersistedKeys::new(seed),
-            topic_buffer: String::new(),
         }
     }
 
@@ -122,7 +115,7 @@ impl Outbox {
     /// Bytes of payloads, topics, keys and values in queued packets, and of the records that were
     /// not handed out. A response with a record counts twice.
     pub(super) const fn bytes(&self) -> usize {
-        self.bytes + self.fan_outs.queued_bytes() + self.record_bytes
+        self.bytes + self.notifications.queued_bytes() + self.record_bytes
     }
 
     /// Bytes of the records that were not handed out.
@@ -150,7 +143,7 @@ impl Outbox {
     pub(super) fn notify(
         &mut self,
         key: &[u8],
-        notification: &Notification<&[u8]>,
+        change: &Change<&[u8]>,
         version: &Hlc,
         registrations: &[Arc<Registration>],
     ) -> u64 {
@@ -165,13 +158,12 @@ impl Outbox {
         for registration in registrations {
             let Some(fan_out) = fan_outs.get_mut(registration.dialect as usize) else { continue };
             if fan_out.is_none() {
-                let payload = notification.encode(registration.dialect).into();
-                *fan_out = self.fan_outs.insert(payload, version.clone(), key);
+                let payload = change.encode(registration.dialect).into();
+                *fan_out = self.notifications.add_fan_out(payload, version.clone(), key);
             }
             let Some(fan_out) = *fan_out else { continue };
-            self.fan_outs.add_queued(fan_out);
-            let registration = Arc::clone(registration);
-            self.enqueue(unit, Packet::Notification(PendingNotification { registration, fan_out }));
+            let notification = self.notifications.queue(Arc::clone(registration), fan_out);
+            self.enqueue(unit, Packet::Notification(notification));
             count += 1;
         }
         count
@@ -179,15 +171,14 @@ impl Outbox {
 
     /// Queues the unacknowledged notifications again, before all other packets.
     pub(super) fn requeue_unacknowledged(&mut self) {
-        for notification in self.unacknowledged.drain_newest_first() {
-            self.fan_outs.requeue(notification.fan_out);
+        while let Some(notification) = self.notifications.requeue_newest() {
             self.ready.push_front(Packet::Notification(notification));
         }
     }
 
     /// Removes a notification that has its PUBACK.
     pub(super) fn acknowledge(&mut self, token: PublishToken) {
-        self.unacknowledged.acknowledge(&mut self.fan_outs, token);
+        self.notifications.acknowledge(token);
     }
 
     /// The unit that a packet waits for; `None` if it can be sent. With linearizable reads, this
@@ -231,13 +222,8 @@ impl Outbox {
                     self.bytes -= queued_bytes(&transmit);
                     return Some(transmit);
                 }
-                Packet::Notification(notification) if notification.registration.is_silenced() => {
-                    self.fan_outs.remove_queued(notification.fan_out);
-                }
                 Packet::Notification(notification) => {
-                    let publish = notification.to_publish(&self.fan_outs, &mut self.topic_buffer);
-                    self.unacknowledged.push(&mut self.fan_outs, notification);
-                    if let Some(publish) = publish {
+                    if let Some(publish) = self.notifications.send(notification) {
                         return Some(Transmit::Publish(publish));
                     }
                 }

@@ -70,8 +70,9 @@ impl Tables {
             RequestKind::Watch if storage.is_err() => {
                 self.registrations.has_equal_record(&self.new_registration(request))
             }
-            RequestKind::Watch => self.registrations.contains(client_id, key),
-            RequestKind::Unwatch => self.registrations.contains_or_evicted(client_id, key),
+            RequestKind::Watch | RequestKind::Unwatch => {
+                self.registrations.contains(client_id, key)
+            }
             _ => false,
         };
         let quota = storage.and_then(|()| self.check_quota(config, request, slot));

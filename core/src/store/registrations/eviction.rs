@@ -1,14 +1,12 @@
 //! The limits of registrations, and the registrations that are evicted when one is reached.
 
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Registration, Registrations, counted_bytes};
-use crate::limits::{EVICTED_REGISTRATIONS_KNOWN, StoreLimits, TOPIC_BYTES_MAX};
+use crate::limits::{StoreLimits, TOPIC_BYTES_MAX};
 use crate::rules::{Exceeded, Limit};
 use crate::store::Principal;
-use crate::store::keyed_hash::KeyedHash;
 use crate::store::usage::Owner;
 use crate::time::Instant;
 use crate::topic::NotificationTopic;
@@ -16,63 +14,7 @@ use crate::topic::NotificationTopic;
 /// Number of registrations of one client that are evicted at once when the store is full.
 const EVICTED_AT_ONCE: usize = 64;
 
-/// The registrations that were evicted last, as hashes: a client whose registration was evicted
-/// does not know, and some deployed clients fail unless its STOP gets `+OK`.
-///
-/// Evictions fill it, up to [`EVICTED_REGISTRATIONS_KNOWN`]; then the oldest is forgotten. A
-/// collision makes one STOP of an unknown registration get `+OK`.
-#[derive(Debug)]
-pub(super) struct Evicted {
-    hash: KeyedHash,
-    /// The hashes of the client id, and of client id and key.
-    order: VecDeque<(u64, u64)>,
-}
-
-impl Evicted {
-    pub(super) fn new(seed: u64) -> Self {
-        Self { hash: KeyedHash::new(seed), order: VecDeque::new() }
-    }
-
-    fn push(&mut self, registration: &Registration) {
-        let evicted = self.hashes(&registration.client_id, &registration.key);
-        if self.order.len() >= EVICTED_REGISTRATIONS_KNOWN {
-            self.order.pop_front();
-        }
-        self.order.push_back(evicted);
-    }
-
-    fn contains(&self, client_id: &str, key: &[u8]) -> bool {
-        !self.order.is_empty() && self.order.contains(&self.hashes(client_id, key))
-    }
-
-    /// Forgets a registration, which the client made again or stopped.
-    pub(super) fn remove(&mut self, client_id: &str, key: &[u8]) {
-        if !self.order.is_empty() {
-            let removed = self.hashes(client_id, key);
-            self.order.retain(|evicted| *evicted != removed);
-        }
-    }
-
-    /// Forgets the registrations of a client, which is gone.
-    pub(super) fn remove_client(&mut self, client_id: &str) {
-        if !self.order.is_empty() {
-            let client = self.hash.hash_one(client_id);
-            self.order.retain(|(other, _)| *other != client);
-        }
-    }
-
-    fn hashes(&self, client_id: &str, key: &[u8]) -> (u64, u64) {
-        (self.hash.hash_one(client_id), self.hash.hash_one((client_id, key)))
-    }
-}
-
 impl Registrations {
-    /// Returns whether a STOP finds something to end: a registration, or one that was evicted
-    /// lately.
-    pub(in crate::store) fn contains_or_evicted(&self, client_id: &str, key: &[u8]) -> bool {
-        self.contains(client_id, key) || self.evicted.contains(client_id, key)
-    }
-
     /// Checks the limits for a KEYNOTIFY of a client that is not registered for the key.
     pub(in crate::store) fn check_quota(
         &self,
@@ -163,7 +105,6 @@ impl Registrations {
             if evicted.is_empty() {
                 return ended;
             }
-            evicted.iter().for_each(|registration| self.evicted.push(registration));
             ended.extend(evicted);
         }
     }
@@ -199,8 +140,7 @@ impl Registrations {
         };
         match (stalest, key) {
             (Some((evictable_from, client_id)), Some(key)) if evictable_from <= now => {
-                let number = self.number_of(&client_id, key);
-                number.and_then(|number| self.end(number)).into_iter().collect()
+                self.remove(&client_id, key).into_iter().collect()
             }
             (Some((evictable_from, client_id)), None) if evictable_from <= now => {
                 self.remove_where(&client_id, EVICTED_AT_ONCE, |it| !it.is_verified())
