@@ -30,6 +30,7 @@ use super::keyed_hash::KeyedHash;
 use super::persist::ORDER_MAX;
 use super::{Principal, RecordedResponse};
 use crate::hlc::Hlc;
+use crate::invariant::invariant;
 use crate::limits::StoreLimits;
 use crate::slab::{Slab, Slot};
 use crate::time::{Instant, whole_millis};
@@ -326,7 +327,7 @@ impl Dedup {
         let RequestId { sender, content, hash, .. } = id;
         self.reserve_number(number);
         self.last_response = number;
-        let Some(owner) = self.owners.owner(sender) else { return };
+        let Some(owner) = invariant(self.owners.owner(sender)) else { return };
         let client_id = sender.client_id().unwrap_or_default();
         let is_shared = self.owners.is_shared(owner);
         let (older, newer) = (self.owners.newest(owner), None);
@@ -351,7 +352,7 @@ impl Dedup {
             len,
             hash,
         };
-        let Some(slot) = self.entries.insert(entry) else { return };
+        let Some(slot) = invariant(self.entries.insert(entry)) else { return };
         let entries = &self.entries;
         let rehash = |slot: &Slot| entries.get(*slot).map_or(0, |entry| entry.hash);
         self.by_request.insert_unique(hash, slot, rehash);
@@ -364,7 +365,7 @@ impl Dedup {
         let cost = self.cost(len);
         self.owners.add(owner, (number, slot), cost);
         while self.count > self.count_max || self.bytes > self.bytes_max {
-            let Some(oldest) = self.owners.first_to_lose() else { return };
+            let Some(oldest) = invariant(self.owners.first_to_lose()) else { return };
             self.remove(oldest);
         }
     }
@@ -413,10 +414,8 @@ impl Dedup {
     }
 
     fn remove(&mut self, slot: Slot) {
-        let Some(&Entry { owner, older, newer, place, len, hash, .. }) = self.entries.get(slot)
-        else {
-            return;
-        };
+        let Some(entry) = invariant(self.entries.get(slot)) else { return };
+        let &Entry { owner, older, newer, place, len, hash, .. } = entry;
         let cost = self.cost(len);
         self.entries.clear(slot);
         self.count -= 1;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::registrations::Registration;
 use crate::hlc::Hlc;
+use crate::invariant::invariant;
 use crate::limits::StoreLimits;
 use crate::slab::{Slab, Slot};
 use crate::topic;
@@ -101,7 +102,7 @@ impl Notifications {
         });
         self.sent.push_back(notification);
         while self.sent.len() > self.sent_max || self.sent_bytes > self.sent_bytes_max {
-            let Some(oldest) = self.sent.pop_front() else { break };
+            let Some(oldest) = invariant(self.sent.pop_front()) else { break };
             self.update(oldest.fan_out, |fan_out| fan_out.sent -= 1);
         }
         publish
@@ -109,7 +110,7 @@ impl Notifications {
 
     /// The token is the number of the registration.
     fn to_publish(&mut self, notification: &Notification) -> Option<Publish> {
-        let fan_out = self.fan_outs.get(notification.fan_out)?;
+        let fan_out = invariant(self.fan_outs.get(notification.fan_out))?;
         let registration = &notification.registration;
         registration.write_topic_head(&mut self.topic);
         self.topic.push_str(&fan_out.topic_tail);
@@ -150,7 +151,7 @@ impl Notifications {
     }
 
     fn update(&mut self, slot: Slot, update: impl FnOnce(&mut FanOut)) {
-        let Some(fan_out) = self.fan_outs.get_mut(slot) else { return };
+        let Some(fan_out) = invariant(self.fan_outs.get_mut(slot)) else { return };
         let (queued, sent) = fan_out.counted_bytes();
         update(fan_out);
         let (queued_now, sent_now) = fan_out.counted_bytes();

@@ -11,6 +11,7 @@ use super::persist::{Batch, BatchId, Record};
 use super::registrations::Registration;
 use super::unpersisted::UnpersistedKeys;
 use crate::hlc::Hlc;
+use crate::invariant::invariant;
 use crate::limits::StoreLimits;
 use crate::message::Notification as Change;
 use crate::slab::{Slab, Slot};
@@ -132,7 +133,7 @@ impl Outbox {
         let bytes = queued_bytes(&transmit);
         let unit = self.unit_to_wait_for(depends_on);
         // `None` with 2^32 queued packets, which the limit of the queue excludes.
-        if let Some(slot) = self.others.insert(transmit) {
+        if let Some(slot) = invariant(self.others.insert(transmit)) {
             self.bytes += bytes;
             self.enqueue(unit, Packet::Other(slot));
         }
@@ -161,7 +162,7 @@ impl Outbox {
                 let payload = change.encode(registration.dialect).into();
                 *fan_out = self.notifications.add_fan_out(payload, version.clone(), key);
             }
-            let Some(fan_out) = *fan_out else { continue };
+            let Some(fan_out) = invariant(*fan_out) else { continue };
             let notification = self.notifications.queue(Arc::clone(registration), fan_out);
             self.enqueue(unit, Packet::Notification(notification));
             count += 1;
@@ -218,7 +219,7 @@ impl Outbox {
         loop {
             match self.ready.pop_front()? {
                 Packet::Other(slot) => {
-                    let transmit = self.others.remove(slot)?;
+                    let transmit = invariant(self.others.remove(slot))?;
                     self.bytes -= queued_bytes(&transmit);
                     return Some(transmit);
                 }

@@ -15,6 +15,7 @@ use super::{
     Store,
 };
 use crate::hlc::Hlc;
+use crate::invariant::invariant;
 use crate::message::{Refusal, Reply, Request as Content, RequestKind, Scan};
 use crate::rules::{
     Change, Decision, Exceeded, Limit, ParsedTimestamps, ReplyVersion, RequestTimestamps, decide,
@@ -185,10 +186,8 @@ impl Store {
                 self.remove_expired(now, reserve);
             }
             RequestKind::Watch => {
-                let owner = self.tables.keyspace.owner_of(request.sender);
-                let key = request.key();
-                let registrations = &mut self.tables.registrations;
-                let evicted = registrations.evict_for(now, limits, request.sender, owner, key);
+                let new = self.tables.new_registration(request);
+                let evicted = self.tables.registrations.evict_for(now, limits, &new);
                 self.lose(evicted);
             }
             _ => {}
@@ -255,7 +254,7 @@ impl Store {
             RequestOutcome::Refused(refused) => refused.refusal() != Refusal::NotAuthorized,
             _ => true,
         };
-        let Some(correlation) = address.correlation.clone() else { return };
+        let Some(correlation) = invariant(address.correlation.clone()) else { return };
         let response = NewResponse {
             response_topic: Arc::clone(&address.topic),
             correlation,

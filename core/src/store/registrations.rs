@@ -56,6 +56,13 @@ pub(super) struct NewRegistration<'a> {
     pub(super) request_number: u64,
 }
 
+impl NewRegistration<'_> {
+    /// Bytes that count against the limits.
+    const fn len(&self) -> usize {
+        self.client_id.len() + self.key.len()
+    }
+}
+
 impl Registration {
     /// Writes the part of the topic of notifications that depends on the client.
     pub(super) fn write_topic_head(&self, topic: &mut String) {
@@ -124,7 +131,7 @@ impl Registration {
 
     /// Bytes that count against the limits.
     fn len(&self) -> usize {
-        counted_bytes(&self.client_id, &self.key)
+        self.client_id.len() + self.key.len()
     }
 }
 
@@ -135,11 +142,6 @@ const SHARED_HEAD_ID_MAX: usize = 64;
 fn shared_head(client_id: &str) -> Option<Arc<str>> {
     let is_short = client_id.len() <= SHARED_HEAD_ID_MAX;
     is_short.then(|| topic::notification_head(client_id).into())
-}
-
-/// Bytes of a registration that count against the limits.
-const fn counted_bytes(client_id: &str, key: &[u8]) -> usize {
-    client_id.len() + key.len()
 }
 
 /// A client with at least one registration.

@@ -63,57 +63,42 @@ impl Tables {
             value: entry.value(),
             fence: entry.fence().map(FencingToken::borrowed),
         });
-        let (client_id, key) = (request.client_id(), request.key());
-        let storage = self.check_storage(config, request);
+        let exceeded = self.check_limits(config, request, slot).err();
+        let lacks_space = exceeded.is_some_and(|it| it.limit == Limit::StorageBytes);
         let is_registered = match request.kind() {
             // A renewal with another record needs space like a new registration.
-            RequestKind::Watch if storage.is_err() => {
+            RequestKind::Watch if lacks_space => {
                 self.registrations.has_equal_record(&self.new_registration(request))
             }
             RequestKind::Watch | RequestKind::Unwatch => {
-                self.registrations.contains(client_id, key)
+                self.registrations.contains(request.client_id(), request.key())
             }
             _ => false,
         };
-        let quota = storage.and_then(|()| self.check_quota(config, request, slot));
-        let state = KeyState { stored, is_registered, exceeded: quota.err() };
-        Facts { state, entry }
+        Facts { state: KeyState { stored, is_registered, exceeded }, entry }
     }
 
-    /// Checks whether the storage has space for a value or a registration that needs a record.
-    fn check_storage(
-        &self,
-        config: &StoreConfig,
-        request: &Request<'_, '_>,
-    ) -> Result<(), Exceeded> {
-        if !self.is_storage_full {
-            return Ok(());
-        }
-        let persist = request.incoming.properties.persist;
-        let added = match request.content.command() {
-            Some(Command::Set { key, value, .. }) if config.records_put(key, persist) => {
-                key.len() + value.len()
-            }
-            Some(Command::Watch { key }) if config.records_registrations() => key.len(),
-            _ => return Ok(()),
-        };
-        Err(Exceeded::new(Limit::StorageBytes, added, 0))
-    }
-
-    fn check_quota(
+    /// Checks whether a value or a registration exceeds a limit, or the space of the storage if it
+    /// needs a record.
+    fn check_limits(
         &self,
         config: &StoreConfig,
         request: &Request<'_, '_>,
         slot: Option<Slot>,
     ) -> Result<(), Exceeded> {
-        let (limits, sender) = (&config.limits, request.sender);
+        let persist = request.incoming.properties.persist;
         match request.content.command() {
-            Some(Command::Set { key, value, .. }) => {
-                self.keyspace.check_quota(limits, sender, slot, (*key, *value))
+            Some(&Command::Set { key, value, .. }) => {
+                if self.is_storage_full && config.records_put(key, persist) {
+                    return Err(Exceeded::new(Limit::StorageBytes, key.len() + value.len(), 0));
+                }
+                self.keyspace.check_quota(&config.limits, request.sender, slot, (key, value))
             }
-            Some(Command::Watch { key }) => {
-                let owner = self.keyspace.owner_of(sender);
-                self.registrations.check_quota(limits, sender, owner, key)
+            Some(&Command::Watch { key }) => {
+                if self.is_storage_full && config.records_registrations() {
+                    return Err(Exceeded::new(Limit::StorageBytes, key.len(), 0));
+                }
+                self.registrations.check_quota(&config.limits, &self.new_registration(request))
             }
             _ => Ok(()),
         }
@@ -255,7 +240,7 @@ impl Tables {
         Effects { key, recording, notification, version: Some(hlc), clock_advance: None }
     }
 
-    fn new_registration<'a>(&self, request: &Request<'_, 'a>) -> NewRegistration<'a> {
+    pub(super) fn new_registration<'a>(&self, request: &Request<'_, 'a>) -> NewRegistration<'a> {
         NewRegistration {
             client_id: request.client_id(),
             owner: self.keyspace.owner_of(request.sender),

@@ -6,6 +6,7 @@ use hashbrown::HashTable;
 
 use super::Principal;
 use super::keyed_hash::KeyedHash;
+use crate::invariant::invariant;
 
 /// A verified client, or the [owner](Principal::owner) that it belongs to, identified by a seeded
 /// hash of its name: many entries have an owner, and a name may be 65,535 bytes long.
@@ -77,7 +78,7 @@ impl UsageTable {
     pub(super) fn remove(&mut self, owner: Option<Owner>, bytes: usize) {
         let Some(owner) = owner else { return };
         let found = self.rows.find_entry(owner.0.get(), |(other, _)| *other == owner);
-        let Ok(mut entry) = found else { return };
+        let Some(mut entry) = invariant(found.ok()) else { return };
         let (_, usage) = entry.get_mut();
         usage.count -= 1;
         usage.bytes -= bytes;

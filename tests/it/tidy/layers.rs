@@ -6,12 +6,13 @@ use super::source::code_without_strings;
 use super::{File, check_all, core_files, file};
 
 /// Each module of the core and the modules it may use, lowest first. A new module is added here.
-const LAYERS: [(&str, &[&str]); 20] = [
+const LAYERS: [(&str, &[&str]); 21] = [
     ("backoff", &[]),
     ("buffer", &[]),
     ("debug", &[]),
     ("glob", &[]),
     ("inline", &[]),
+    ("invariant", &[]),
     ("limits", &[]),
     ("slab", &[]),
     ("time", &[]),
@@ -46,6 +47,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
             "debug",
             "glob",
             "hlc",
+            "invariant",
             "limits",
             "machine",
             "message",

@@ -6,6 +6,7 @@ use core::cmp::Reverse;
 use hashbrown::HashTable;
 
 use super::heap::Heap;
+use crate::invariant::invariant;
 use crate::slab::{Slab, Slot};
 use crate::store::Principal;
 use crate::store::keyed_hash::KeyedHash;
@@ -113,7 +114,7 @@ impl Owners {
         owner: Slot,
         client_id: Option<&'a str>,
     ) -> Option<Principal<'a>> {
-        let Owner { kind, name, .. } = self.owners.get(owner)?;
+        let Owner { kind, name, .. } = invariant(self.owners.get(owner))?;
         let shared = (*kind == Kind::Shared).then_some(&**name);
         let client_id = client_id.unwrap_or(name);
         Some(Principal::recorded(client_id, *kind != Kind::Unverified, shared))
@@ -163,7 +164,7 @@ impl Owners {
     /// Changes an owner and its place in its order. An owner without responses is removed.
     fn change(&mut self, slot: Slot, change: impl FnOnce(&mut Owner)) {
         let Self { owners, verified, unverified, unverified_cost, .. } = self;
-        let Some(owner) = owners.get_mut(slot) else { return };
+        let Some(owner) = invariant(owners.get_mut(slot)) else { return };
         let before = owner.cost;
         change(owner);
         let order = if owner.kind == Kind::Unverified {
@@ -191,7 +192,7 @@ impl Owners {
     }
 
     fn remove_owner(&mut self, slot: Slot) {
-        let Some(owner) = self.owners.remove(slot) else { return };
+        let Some(owner) = invariant(self.owners.remove(slot)) else { return };
         let hash = self.hash.hash_one(&*owner.name);
         if let Ok(entry) = self.by_name.find_entry(hash, |other| *other == slot) {
             entry.remove();

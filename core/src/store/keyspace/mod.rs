@@ -16,6 +16,7 @@ use super::keyed_hash::KeyedHash;
 use super::usage::{Owner, Usage, UsageTable};
 use crate::deadlines::Deadlines;
 use crate::hlc::{NodeId, Version};
+use crate::invariant::invariant;
 use crate::limits::StoreLimits;
 use crate::rules::{Exceeded, Limit};
 use crate::slab::{Slab, Slot};
@@ -161,7 +162,7 @@ impl Keyspace {
         entry.set_meta(meta, &self.node);
         let (owner, len) = (entry.owner(), entry.len());
         let (totals, is_persistent) = (entry.totals(), entry.is_persistent());
-        let slot = self.entries.insert(entry)?;
+        let slot = invariant(self.entries.insert(entry))?;
         let short_hash = self.short_hash(key);
         let rehash = |other: &Indexed| spread(other.short_hash);
         self.by_hash.insert_unique(spread(short_hash), Indexed { short_hash, slot }, rehash);
@@ -174,7 +175,7 @@ impl Keyspace {
 
     fn replace(&mut self, slot: Slot, value: &[u8], meta: Meta) {
         self.disarm(slot);
-        let Some(entry) = self.entries.get_mut(slot) else { return };
+        let Some(entry) = invariant(self.entries.get_mut(slot)) else { return };
         self.bytes -= entry.len();
         self.usage.remove(entry.owner(), entry.len());
         let before = (entry.totals(), entry.is_persistent());
@@ -192,9 +193,9 @@ impl Keyspace {
         let key = key_at(&self.entries, slot);
         let hash = spread(self.short_hash(key));
         let found = self.by_hash.find_entry(hash, |other| other.slot == slot);
-        found.ok()?.remove();
+        invariant(found.ok())?.remove();
         self.by_key.remove(slot, |slot| key_at(&self.entries, slot));
-        let entry = self.entries.remove(slot)?;
+        let entry = invariant(self.entries.remove(slot))?;
         self.bytes -= entry.len();
         self.subtract_totals(entry.totals(), entry.is_persistent());
         self.usage.remove(entry.owner(), entry.len());

@@ -3,11 +3,9 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Registration, Registrations, counted_bytes};
+use super::{NewRegistration, Registration, Registrations};
 use crate::limits::{StoreLimits, TOPIC_BYTES_MAX};
 use crate::rules::{Exceeded, Limit};
-use crate::store::Principal;
-use crate::store::usage::Owner;
 use crate::time::Instant;
 use crate::topic::NotificationTopic;
 
@@ -19,55 +17,42 @@ impl Registrations {
     pub(in crate::store) fn check_quota(
         &self,
         limits: &StoreLimits,
-        sender: Principal<'_>,
-        owner: Option<Owner>,
-        key: &[u8],
+        new: &NewRegistration<'_>,
     ) -> Result<(), Exceeded> {
-        self.check_share(limits, sender, owner, key)?;
-        self.check_total(limits, sender, key)?;
-        self.check_per_key(limits, key)
+        self.check_share(limits, new)?;
+        self.check_total(limits, new)?;
+        self.check_per_key(limits, new)
     }
 
     /// Checks the limits that no eviction can help with: lengths, and the share of an owner.
-    fn check_share(
-        &self,
-        limits: &StoreLimits,
-        sender: Principal<'_>,
-        owner: Option<Owner>,
-        key: &[u8],
-    ) -> Result<(), Exceeded> {
-        let client_id = sender.client_id().unwrap_or_default();
+    fn check_share(&self, limits: &StoreLimits, new: &NewRegistration<'_>) -> Result<(), Exceeded> {
+        let (client_id, key) = (new.client_id, new.key);
         if NotificationTopic::new(client_id, key).is_err() {
             // The topic contains the key in hexadecimal digits.
             let needed = 2 * key.len() + client_id.len();
             return Err(Exceeded { limit: Limit::TopicBytes, needed, max: TOPIC_BYTES_MAX });
         }
         Exceeded::check(Limit::KeyBytes, key.len(), limits.key_bytes_max)?;
-        if owner.is_none() {
-            return Ok(());
-        }
-        let used = self.usage_of(owner);
+        let Some(owner) = new.owner else { return Ok(()) };
+        let used = self.usage.get(owner);
         let max = limits.share_of(limits.registrations_max);
         Exceeded::check(Limit::ClientRegistrations, used.count + 1, max)?;
-        let needed = used.bytes + counted_bytes(client_id, key);
         let max = limits.share_of(limits.registration_bytes_max);
-        Exceeded::check(Limit::ClientRegistrationBytes, needed, max)
+        Exceeded::check(Limit::ClientRegistrationBytes, used.bytes + new.len(), max)
     }
 
-    fn check_total(
-        &self,
-        limits: &StoreLimits,
-        sender: Principal<'_>,
-        key: &[u8],
-    ) -> Result<(), Exceeded> {
+    fn check_total(&self, limits: &StoreLimits, new: &NewRegistration<'_>) -> Result<(), Exceeded> {
         Exceeded::check(Limit::Registrations, self.len() + 1, limits.registrations_max)?;
-        let client_id = sender.client_id().unwrap_or_default();
-        let needed = self.bytes + counted_bytes(client_id, key);
+        let needed = self.bytes + new.len();
         Exceeded::check(Limit::RegistrationBytes, needed, limits.registration_bytes_max)
     }
 
-    fn check_per_key(&self, limits: &StoreLimits, key: &[u8]) -> Result<(), Exceeded> {
-        let needed = self.for_key(key).len() + 1;
+    fn check_per_key(
+        &self,
+        limits: &StoreLimits,
+        new: &NewRegistration<'_>,
+    ) -> Result<(), Exceeded> {
+        let needed = self.for_key(new.key).len() + 1;
         Exceeded::check(Limit::RegistrationsPerKey, needed, limits.registrations_per_key_max)
     }
 
@@ -79,33 +64,29 @@ impl Registrations {
         &mut self,
         now: Instant,
         limits: &StoreLimits,
-        sender: Principal<'_>,
-        owner: Option<Owner>,
-        key: &[u8],
+        new: &NewRegistration<'_>,
     ) -> Vec<Arc<Registration>> {
         let mut ended = Vec::new();
-        let client_id = sender.client_id().unwrap_or_default();
-        let share = self.check_share(limits, sender, owner, key);
-        if self.contains(client_id, key) || share.is_err() {
+        if self.contains(new.client_id, new.key) || self.check_share(limits, new).is_err() {
             return ended;
         }
-        self.touch(now + limits.unverified_registrations_kept, client_id);
+        self.touch(now + limits.unverified_registrations_kept, new.client_id);
         loop {
-            let only_for = if self.check_per_key(limits, key).is_err() {
-                Some(key)
-            } else if self.check_total(limits, sender, key).is_err() {
+            let only_for = if self.check_per_key(limits, new).is_err() {
+                Some(new.key)
+            } else if self.check_total(limits, new).is_err() {
                 None
             } else {
                 return ended;
             };
-            let mut evicted = Vec::from_iter(self.remove_silenced(only_for));
-            if evicted.is_empty() {
-                evicted = self.remove_stalest(now, only_for);
+            let before = ended.len();
+            ended.extend(self.remove_silenced(only_for));
+            if ended.len() == before {
+                ended.extend(self.remove_stalest(now, only_for));
             }
-            if evicted.is_empty() {
+            if ended.len() == before {
                 return ended;
             }
-            ended.extend(evicted);
         }
     }
 
