@@ -54,7 +54,7 @@ pub(super) struct RequestId<'a> {
 /// The first response to a request, and the number of that request.
 pub(super) struct First {
     pub(super) response: Response,
-    pub(super) number: u64,
+    pub(super) request_number: u64,
 }
 
 /// Payload and version of a response. The request determines the rest.
@@ -127,7 +127,7 @@ pub(super) struct Dedup {
 struct Entry {
     response: NewResponse,
     /// The number and the [content](Dedup::content_hash) of the request.
-    number: u64,
+    request_number: u64,
     content: u64,
     owner: Slot,
     /// The client id, if it is not the name of the owner.
@@ -247,7 +247,10 @@ impl Dedup {
     /// Finds the first response to a request. Call [`expire`](Self::expire) first.
     pub(super) fn look_up(&self, id: RequestId<'_>) -> Option<First> {
         let entry = self.entries.get(self.find(id)?)?;
-        Some(First { response: entry.response.response.clone(), number: entry.number })
+        Some(First {
+            response: entry.response.response.clone(),
+            request_number: entry.request_number,
+        })
     }
 
     fn find(&self, id: RequestId<'_>) -> Option<Slot> {
@@ -340,7 +343,7 @@ impl Dedup {
             + response.response.payload.len();
         let entry = Entry {
             response,
-            number,
+            request_number: number,
             content,
             owner,
             client_id: is_shared.then(|| client_id.into()),
@@ -395,20 +398,20 @@ impl Dedup {
     ) -> impl Iterator<Item = RecordedResponse> {
         let now = self.age_clock.now(now);
         let is_wanted = |entry: &&Entry| {
-            entry.number > after
-                && entry.number <= until
+            entry.request_number > after
+                && entry.request_number <= until
                 && entry.response.is_recorded
                 && now < entry.deadline
         };
         let mut found: Vec<&Entry> = self.entries.iter().filter(is_wanted).collect();
-        found.sort_unstable_by_key(|entry| entry.number);
+        found.sort_unstable_by_key(|entry| entry.request_number);
         found.into_iter().filter_map(|entry| self.to_record(entry))
     }
 
     fn to_record(&self, entry: &Entry) -> Option<RecordedResponse> {
         Some(entry.response.to_record(
             self.sender_of(entry)?,
-            (entry.number, entry.content),
+            (entry.request_number, entry.content),
             entry.given_at,
         ))
     }
@@ -430,7 +433,7 @@ impl Dedup {
         let newer_entry = newer.and_then(|newer| self.entries.get_mut(newer));
         let next = newer.zip(newer_entry).map(|(slot, entry)| {
             entry.older = older;
-            (entry.number, slot)
+            (entry.request_number, slot)
         });
         self.owners.remove(owner, (older, next), cost);
     }
@@ -445,8 +448,8 @@ impl Dedup {
         self.bytes
     }
 
-    /// The cost of a response against both limits, in bytes: its own bytes, plus the bytes per
-    /// entry if both limits are used up evenly.
+    /// Bytes of a response plus the average share of one entry, which weighs the limit of entries
+    /// and the limit of bytes equally.
     const fn cost(&self, len: usize) -> u64 {
         len as u64 + self.entry_cost
     }

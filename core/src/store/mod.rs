@@ -204,7 +204,7 @@ impl Store {
         let clock = HybridClock::new(config.node_id.clone()).with_drift_max(Duration::MAX);
         Self {
             tables: Tables {
-                keyspace: Keyspace::new(seed, config.node_id.clone()),
+                keyspace: Keyspace::new(seed, config.node_id.clone(), config.durability),
                 registrations: Registrations::new(),
                 clock,
                 reserved: UnixTime::default(),

@@ -108,7 +108,7 @@ impl Notifications {
         publish
     }
 
-    /// The token is the number of the registration.
+    /// The token is the id of the registration.
     fn to_publish(&mut self, notification: &Notification) -> Option<Publish> {
         let fan_out = invariant(self.fan_outs.get(notification.fan_out))?;
         let registration = &notification.registration;
@@ -121,7 +121,7 @@ impl Notifications {
             correlation_data: None,
             content_type: None,
             message_expiry: None,
-            token: Some(PublishToken(registration.number())),
+            token: Some(PublishToken(registration.id())),
             purpose: Purpose::Notification {
                 client_id: Arc::clone(registration.client_id()),
                 incarnation: registration.incarnation(),
@@ -134,7 +134,7 @@ impl Notifications {
     /// Removes the oldest notification of a registration, which has its PUBACK. Brokers acknowledge
     /// in order, so it is among the first.
     pub(super) fn acknowledge(&mut self, token: PublishToken) {
-        let found = self.sent.iter().position(|sent| sent.registration.number() == token.0);
+        let found = self.sent.iter().position(|sent| sent.registration.id() == token.0);
         if let Some(sent) = found.and_then(|at| self.sent.remove(at)) {
             self.update(sent.fan_out, |fan_out| fan_out.sent -= 1);
         }

@@ -47,8 +47,6 @@ pub(super) struct Outbox {
     /// The unit of the last record that reserves versions.
     reservation: u64,
     reads_are_linearizable: bool,
-    /// True if a packet waits for the next unit, which may be empty.
-    is_barrier_wanted: bool,
     /// Bytes of the queued packets, except the payloads of notifications.
     bytes: usize,
     /// The number of the last complete unit.
@@ -100,7 +98,6 @@ impl Outbox {
             record_bytes: 0,
             reservation: 0,
             reads_are_linearizable,
-            is_barrier_wanted: false,
             bytes: 0,
             units: 0,
             handed_out: 0,
@@ -182,22 +179,15 @@ impl Outbox {
         self.notifications.acknowledge(token);
     }
 
-    /// The unit that a packet waits for; `None` if it can be sent. With linearizable reads, this
-    /// requests the next unit, which may be empty.
-    pub(super) fn unit_to_wait_for(&mut self, depends_on: DependsOn<'_>) -> Option<u64> {
+    /// The unit that a packet waits for; `None` if it can be sent. With linearizable reads, this is
+    /// at least the next one that is handed out.
+    fn unit_to_wait_for(&self, depends_on: DependsOn<'_>) -> Option<u64> {
         let unit = match depends_on {
-            DependsOn::Nothing => None,
+            DependsOn::Nothing => return None,
             DependsOn::Key(key) => self.unpersisted.unit_of(key),
             DependsOn::Everything => self.unpersisted.last(),
         };
-        let barrier = match depends_on {
-            DependsOn::Key(_) | DependsOn::Everything if self.reads_are_linearizable => {
-                self.is_barrier_wanted = true;
-                Some(self.handed_out + 1)
-            }
-            _ => None,
-        };
-        unit.max(barrier)
+        unit.max(self.reads_are_linearizable.then_some(self.handed_out + 1))
     }
 
     fn enqueue(&mut self, unit: Option<u64>, packet: Packet) {
@@ -257,10 +247,13 @@ impl Outbox {
         self.records.push_back((unit, record));
     }
 
-    /// Closes the current unit, unless it is empty.
+    /// Closes the current unit, unless it is empty and no packet waits for it.
     pub(super) fn close_unit(&mut self) {
         let has_records = self.records.back().is_some_and(|(unit, _)| *unit > self.units);
-        if has_records || (self.is_barrier_wanted && self.units == self.handed_out) {
+        let next = self.units + 1;
+        let is_barrier =
+            self.units == self.handed_out && self.held.back().is_some_and(|held| held.unit == next);
+        if has_records || is_barrier {
             self.units += 1;
         }
     }
@@ -291,7 +284,6 @@ impl Outbox {
             }
             self.handed_out = self.units;
         }
-        self.is_barrier_wanted = false;
         self.record_bytes -= bytes;
         Some(Batch { id: BatchId(self.handed_out), records, bytes })
     }

@@ -71,7 +71,7 @@ impl Store {
             incoming,
             address: &address,
             content,
-            request_number: first.as_ref().map_or(self.dedup.next_number(), |it| it.number),
+            request_number: first.as_ref().map_or(self.dedup.next_number(), |it| it.request_number),
             timestamps: RequestTimestamps::default(),
         };
         let new = id.filter(|_| first.is_none());
@@ -133,7 +133,8 @@ impl Store {
             // The KEYNOTIFY before this STOP may have been redelivered too.
             let (client_id, key) = (request.client_id(), request.key());
             let registrations = &mut self.tables.registrations;
-            if let Some(ended) = registrations.remove_earlier(client_id, key, first.number) {
+            if let Some(ended) = registrations.remove_earlier(client_id, key, first.request_number)
+            {
                 self.commit(Effects::of_end(&self.config, key, &ended));
             }
         }

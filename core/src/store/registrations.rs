@@ -23,10 +23,10 @@ use crate::transport::PublishToken;
 /// subscribes is still registered, and expects `+OK` for its STOP.
 #[derive(Debug)]
 pub(super) struct Registration {
-    /// The number of this registration. Every registration and renewal gets a greater one.
-    number: u64,
-    /// The number of the registration that this one renews, or its own: the last one with a record.
-    recorded: u64,
+    /// The id of this registration. Every registration and renewal gets a greater one.
+    id: u64,
+    /// The id of the registration that this one renews, or its own: the last one with a record.
+    recorded_id: u64,
     /// The request number of the KEYNOTIFY. A redelivered KEYNOTIFY keeps it.
     request_number: u64,
     client_id: Arc<str>,
@@ -90,14 +90,14 @@ impl Registration {
         self.owner.is_some()
     }
 
-    pub(super) const fn number(&self) -> u64 {
-        self.number
+    pub(super) const fn id(&self) -> u64 {
+        self.id
     }
 
-    /// The number that this registration has in its last record. Renewals without a record change
-    /// only [`number`](Self::number).
-    pub(super) const fn recorded_number(&self) -> u64 {
-        self.recorded
+    /// The id that this registration has in its last record. Renewals without a record change
+    /// only [`id`](Self::id).
+    pub(super) const fn recorded_id(&self) -> u64 {
+        self.recorded_id
     }
 
     /// Returns whether nothing is published for this registration.
@@ -184,15 +184,15 @@ pub(super) struct Registrations {
     by_key: BTreeMap<Arc<[u8]>, Vec<Arc<Registration>>>,
     by_client: BTreeMap<Arc<str>, Client>,
     usage: UsageTable,
-    by_number: BTreeMap<u64, Arc<Registration>>,
-    /// By the numbers of their last records. A renewal without a record keeps its position.
+    by_id: BTreeMap<u64, Arc<Registration>>,
+    /// By the ids of their last records. A renewal without a record keeps its position.
     /// Otherwise a snapshot might never reach the end while clients renew.
-    by_record: BTreeMap<u64, Arc<Registration>>,
-    /// The numbers of the silenced registrations.
+    by_recorded_id: BTreeMap<u64, Arc<Registration>>,
+    /// The ids of the silenced registrations.
     silenced: BTreeSet<u64>,
     /// The clients with unverified registrations, by the time from which these may be evicted.
     by_evictable_from: BTreeSet<(Instant, Arc<str>)>,
-    last_number: u64,
+    last_id: u64,
     bytes: usize,
 }
 
@@ -202,18 +202,18 @@ impl Registrations {
             by_key: BTreeMap::new(),
             by_client: BTreeMap::new(),
             usage: UsageTable::new(),
-            by_number: BTreeMap::new(),
-            by_record: BTreeMap::new(),
+            by_id: BTreeMap::new(),
+            by_recorded_id: BTreeMap::new(),
             silenced: BTreeSet::new(),
             by_evictable_from: BTreeSet::new(),
-            last_number: 0,
+            last_id: 0,
             bytes: 0,
         }
     }
 
     /// The number of registrations.
     pub(super) fn len(&self) -> usize {
-        self.by_number.len()
+        self.by_id.len()
     }
 
     /// Bytes of the keys and client ids of all registrations.
@@ -250,9 +250,9 @@ impl Registrations {
         self.find(new.client_id, new.key).is_some_and(|found| found.has_same_record(new))
     }
 
-    /// The number of the newest registration.
-    pub(super) const fn last_number(&self) -> u64 {
-        self.last_number
+    /// The id of the newest registration.
+    pub(super) const fn last_id(&self) -> u64 {
+        self.last_id
     }
 
     /// The registrations whose last records are newer than `after` and not newer than `until`, in
@@ -263,10 +263,10 @@ impl Registrations {
         until: u64,
     ) -> impl Iterator<Item = &Registration> {
         let range = (Bound::Excluded(after), Bound::Included(until.max(after)));
-        self.by_record.range(range).map(|(_, registration)| &**registration)
+        self.by_recorded_id.range(range).map(|(_, registration)| &**registration)
     }
 
-    /// Registers a client, or renews its registration under a new number, which is not silenced.
+    /// Registers a client, or renews its registration under a new id, which is not silenced.
     /// Returns whether this needs a record.
     ///
     /// A renewal with the same record needs none. Only its request number is greater, which matters
@@ -286,10 +286,10 @@ impl Registrations {
         };
         let known_key = self.by_key.get_key_value(new.key).map(|(key, _)| Arc::clone(key));
         let same = renewed.as_ref().filter(|renewed| renewed.has_same_record(new));
-        let (needs_record, number) = (same.is_none(), self.last_number + 1);
+        let (needs_record, id) = (same.is_none(), self.last_id + 1);
         let registration = Arc::new(Registration {
-            number,
-            recorded: same.map_or(number, |same| same.recorded),
+            id,
+            recorded_id: same.map_or(id, |same| same.recorded_id),
             request_number: new.request_number,
             client_id,
             topic_head,
@@ -302,19 +302,19 @@ impl Registrations {
         let for_key = self.by_key.entry(Arc::clone(&registration.key)).or_default();
         match renewed {
             Some(renewed) => {
-                let place = for_key.iter_mut().find(|other| other.number == renewed.number);
+                let place = for_key.iter_mut().find(|other| other.id == renewed.id);
                 if let Some(place) = place {
                     *place = Arc::clone(&registration);
                 }
-                self.remove_numbers(&renewed);
+                self.remove_ids(&renewed);
             }
             None => for_key.push(Arc::clone(&registration)),
         }
-        self.last_number = number;
+        self.last_id = id;
         self.bytes += registration.len();
         self.usage.add(registration.owner, registration.len());
-        self.by_number.insert(number, Arc::clone(&registration));
-        self.by_record.insert(registration.recorded, Arc::clone(&registration));
+        self.by_id.insert(id, Arc::clone(&registration));
+        self.by_recorded_id.insert(registration.recorded_id, Arc::clone(&registration));
         self.update_client(&registration.client_id, |client| {
             client.evictable_from = evictable_from;
             client.insert(&registration);
@@ -324,8 +324,8 @@ impl Registrations {
 
     /// Ends the registration of a client for a key.
     pub(super) fn remove(&mut self, client_id: &str, key: &[u8]) -> Option<Arc<Registration>> {
-        let number = self.find(client_id, key)?.number;
-        self.end(number)
+        let id = self.find(client_id, key)?.id;
+        self.end(id)
     }
 
     /// Ends a registration if its KEYNOTIFY came before the request with this number.
@@ -336,8 +336,8 @@ impl Registrations {
         request_number: u64,
     ) -> Option<Arc<Registration>> {
         let found = self.find(client_id, key)?;
-        let number = found.number;
-        if found.request_number < request_number { self.end(number) } else { None }
+        let id = found.id;
+        if found.request_number < request_number { self.end(id) } else { None }
     }
 
     /// Ends every registration of a client, which is gone.
@@ -346,12 +346,12 @@ impl Registrations {
     }
 
     /// Silences the registration of a notification that had no subscriber, unless it was renewed
-    /// since: then it has another number. Returns whether it was not silenced before.
+    /// since: then it has another id. Returns whether it was not silenced before.
     ///
     /// Other registrations of the client stay as they are, since it may subscribe to the topic of
     /// each key. But it is probably gone, so unverified ones may be evicted from now on.
     pub(super) fn silence(&mut self, now: Instant, token: PublishToken) -> bool {
-        let Some(registration) = self.by_number.get(&token.0).cloned() else { return false };
+        let Some(registration) = self.by_id.get(&token.0).cloned() else { return false };
         if !self.silenced.insert(token.0) {
             return false;
         }
@@ -366,7 +366,7 @@ impl Registrations {
 
     /// Records that a notification was delivered, so its client is connected.
     pub(super) fn record_delivery(&mut self, evictable_from: Instant, token: PublishToken) {
-        let registration = self.by_number.get(&token.0).filter(|it| !it.is_verified());
+        let registration = self.by_id.get(&token.0).filter(|it| !it.is_verified());
         if let Some(registration) = registration.cloned() {
             self.touch(evictable_from, &registration.client_id);
         }
@@ -389,16 +389,16 @@ impl Registrations {
     ) -> Vec<Arc<Registration>> {
         let Some(client) = self.by_client.get(client_id) else { return Vec::new() };
         let found = client.by_key.values().filter(|it| matches(it)).take(max);
-        let numbers: Vec<u64> = found.map(|it| it.number).collect();
-        numbers.into_iter().filter_map(|number| self.end(number)).collect()
+        let ids: Vec<u64> = found.map(|it| it.id).collect();
+        ids.into_iter().filter_map(|id| self.end(id)).collect()
     }
 
-    fn end(&mut self, number: u64) -> Option<Arc<Registration>> {
-        let registration = self.by_number.get(&number).cloned()?;
-        self.remove_numbers(&registration);
+    fn end(&mut self, id: u64) -> Option<Arc<Registration>> {
+        let registration = self.by_id.get(&id).cloned()?;
+        self.remove_ids(&registration);
         self.update_client(&registration.client_id, |client| client.remove(&registration));
         if let Some(for_key) = self.by_key.get_mut(&registration.key) {
-            for_key.retain(|other| other.number != number);
+            for_key.retain(|other| other.id != id);
             if for_key.is_empty() {
                 self.by_key.remove(&registration.key);
             }
@@ -406,11 +406,11 @@ impl Registrations {
         Some(registration)
     }
 
-    /// Removes what is counted, and found by its numbers, of a registration that ends or is renewed.
-    fn remove_numbers(&mut self, registration: &Registration) {
-        self.by_number.remove(&registration.number);
-        self.by_record.remove(&registration.recorded);
-        self.silenced.remove(&registration.number);
+    /// Removes what is counted, and found by its ids, of a registration that ends or is renewed.
+    fn remove_ids(&mut self, registration: &Registration) {
+        self.by_id.remove(&registration.id);
+        self.by_recorded_id.remove(&registration.recorded_id);
+        self.silenced.remove(&registration.id);
         self.bytes -= registration.len();
         self.usage.remove(registration.owner, registration.len());
     }

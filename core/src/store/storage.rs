@@ -1,9 +1,8 @@
 //! The space that the records of a store need.
 
+use super::StoreConfig;
 use super::dedup::Dedup;
-use super::keyspace::KeyTotals;
 use super::tables::Tables;
-use super::{Durability, StoreConfig};
 
 /// Maximum bytes of a record in addition to the keys, values, texts and node ids in it.
 const RECORD_OVERHEAD: usize = 80;
@@ -18,10 +17,10 @@ pub(super) fn record_overhead(config: &StoreConfig) -> usize {
 
 /// Maximum bytes of the records that remove all durable keys and registrations.
 pub(super) fn removal_bytes(config: &StoreConfig, tables: &Tables) -> usize {
-    let keys = match config.durability {
-        Durability::None => KeyTotals::default(),
-        _ => recorded_keys(config, tables),
-    };
+    if !config.is_durable() {
+        return 0;
+    }
+    let keys = tables.keyspace.recorded();
     let (registrations, bytes) = recorded_registrations(config, tables);
     let count = keys.count.saturating_add(registrations);
     let overhead = REMOVAL_OVERHEAD + config.node_id.as_str().len();
@@ -30,7 +29,7 @@ pub(super) fn removal_bytes(config: &StoreConfig, tables: &Tables) -> usize {
 
 /// Maximum bytes of the records of a snapshot.
 pub(super) fn snapshot_bytes(config: &StoreConfig, tables: &Tables, dedup: &Dedup) -> usize {
-    let keys = recorded_keys(config, tables);
+    let keys = tables.keyspace.recorded();
     let (registrations, registration_bytes) = recorded_registrations(config, tables);
     let (responses, response_bytes) = match config.is_durable() {
         true => (dedup.len(), dedup.bytes()),
@@ -39,14 +38,6 @@ pub(super) fn snapshot_bytes(config: &StoreConfig, tables: &Tables, dedup: &Dedu
     let records = sum([keys.count, registrations, responses, 1]);
     let overhead = records.saturating_mul(record_overhead(config));
     sum([keys.put_bytes, registration_bytes, response_bytes, overhead])
-}
-
-/// The keys with a record, which are those of a snapshot.
-const fn recorded_keys(config: &StoreConfig, tables: &Tables) -> KeyTotals {
-    match config.durability {
-        Durability::Requested => tables.keyspace.persistent_keys(),
-        Durability::None | Durability::All => tables.keyspace.all_keys(),
-    }
 }
 
 /// The number of registrations with a record, and their bytes.

@@ -17,7 +17,7 @@ impl Owner {
     /// The owner for a principal; `None` for an unverified one.
     pub(super) fn of(principal: Principal<'_>, hash: &KeyedHash) -> Option<Self> {
         let client_id = principal.client_id().filter(|_| principal.is_verified())?;
-        // A client named like an owner is another one.
+        // An owner and a client id with the same text are different owners.
         let hash = hash.hash_one(principal.owner().ok_or(client_id));
         Some(Self(NonZeroU64::new(hash).unwrap_or(NonZeroU64::MIN)))
     }

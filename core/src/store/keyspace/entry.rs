@@ -116,8 +116,12 @@ impl Entry {
         self.data.len()
     }
 
-    /// What the entry adds to the totals of the keyspace.
-    pub(in crate::store) fn totals(&self) -> KeyTotals {
+    /// What the entry adds to the totals of keys with a record. With `requested_only`, only a value
+    /// that asks for durability has one.
+    pub(in crate::store) fn totals(&self, requested_only: bool) -> KeyTotals {
+        if requested_only && !self.is_persistent() {
+            return KeyTotals::default();
+        }
         let rare = self.rare.as_deref();
         let node_len = |hlc: &Hlc| hlc.node().as_str().len();
         let fence =
@@ -146,7 +150,7 @@ impl Entry {
         self.owner = owner;
         let hlc = version.hlc();
         self.wall = hlc.wall().as_millis();
-        // A value that expires at the end of time never expires.
+        // The last instant means never.
         self.expires =
             expires.and_then(|at| at.as_millis().checked_add(1)).and_then(NonZeroU64::new);
         let own = hlc.node() == node;

@@ -11,9 +11,9 @@ use key_index::KeyIndex;
 pub use stored::StoredEntry;
 pub(super) use totals::KeyTotals;
 
-use super::Principal;
 use super::keyed_hash::KeyedHash;
 use super::usage::{Owner, Usage, UsageTable};
+use super::{Durability, Principal};
 use crate::deadlines::Deadlines;
 use crate::hlc::{NodeId, Version};
 use crate::invariant::invariant;
@@ -34,9 +34,10 @@ pub(super) struct Keyspace {
     expiries: Deadlines<Slot>,
     hash: KeyedHash,
     bytes: usize,
-    all: KeyTotals,
-    /// Of the keys whose value asks for durability.
-    persistent: KeyTotals,
+    /// True if only the keys whose value asks for durability have records.
+    records_requested_only: bool,
+    /// The keys with a record.
+    recorded: KeyTotals,
     usage: UsageTable,
 }
 
@@ -49,14 +50,14 @@ struct Indexed {
 }
 
 /// The hash in the table for the 32 bits that it stores.
-const fn spread(short_hash: u32) -> u64 {
+const fn table_hash(short_hash: u32) -> u64 {
     // Multiplication by an odd number keeps different hashes different, and spreads the 32 bits to
     // both ends: the table uses the lowest bits and the highest seven.
     (short_hash as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 impl Keyspace {
-    pub(super) fn new(seed: u64, node: NodeId) -> Self {
+    pub(super) fn new(seed: u64, node: NodeId, durability: Durability) -> Self {
         Self {
             node,
             entries: Slab::new(),
@@ -65,15 +66,15 @@ impl Keyspace {
             expiries: Deadlines::new(),
             hash: KeyedHash::new(seed),
             bytes: 0,
-            all: KeyTotals::default(),
-            persistent: KeyTotals::default(),
+            records_requested_only: durability == Durability::Requested,
+            recorded: KeyTotals::default(),
             usage: UsageTable::new(),
         }
     }
 
     /// The number of keys, including expired ones that were not removed yet.
-    pub(super) const fn len(&self) -> usize {
-        self.all.count
+    pub(super) fn len(&self) -> usize {
+        self.by_hash.len()
     }
 
     /// Bytes of all keys and values.
@@ -81,27 +82,10 @@ impl Keyspace {
         self.bytes
     }
 
-    pub(super) const fn all_keys(&self) -> KeyTotals {
-        self.all
-    }
-
-    /// The keys whose value asks for durability.
-    pub(super) const fn persistent_keys(&self) -> KeyTotals {
-        self.persistent
-    }
-
-    fn add_totals(&mut self, totals: KeyTotals, is_persistent: bool) {
-        self.all.add(totals);
-        if is_persistent {
-            self.persistent.add(totals);
-        }
-    }
-
-    fn subtract_totals(&mut self, totals: KeyTotals, is_persistent: bool) {
-        self.all.subtract(totals);
-        if is_persistent {
-            self.persistent.subtract(totals);
-        }
+    /// The keys with a record, which are those of a snapshot. A store without records has snapshots
+    /// of all keys.
+    pub(super) const fn recorded(&self) -> KeyTotals {
+        self.recorded
     }
 
     /// The owner for whom a value of this principal counts; `None` for an unverified principal.
@@ -120,7 +104,7 @@ impl Keyspace {
         let is_same = |other: &Indexed| {
             other.short_hash == short_hash && key_at(&self.entries, other.slot) == key
         };
-        self.by_hash.find(spread(short_hash), is_same).map(|found| found.slot)
+        self.by_hash.find(table_hash(short_hash), is_same).map(|found| found.slot)
     }
 
     fn short_hash(&self, key: &[u8]) -> u32 {
@@ -161,48 +145,45 @@ impl Keyspace {
         let mut entry = Entry::new(key, value);
         entry.set_meta(meta, &self.node);
         let (owner, len) = (entry.owner(), entry.len());
-        let (totals, is_persistent) = (entry.totals(), entry.is_persistent());
+        self.recorded.add(entry.totals(self.records_requested_only));
         let slot = invariant(self.entries.insert(entry))?;
         let short_hash = self.short_hash(key);
-        let rehash = |other: &Indexed| spread(other.short_hash);
-        self.by_hash.insert_unique(spread(short_hash), Indexed { short_hash, slot }, rehash);
+        let rehash = |other: &Indexed| table_hash(other.short_hash);
+        self.by_hash.insert_unique(table_hash(short_hash), Indexed { short_hash, slot }, rehash);
         self.by_key.insert(slot, |slot| key_at(&self.entries, slot));
         self.bytes += len;
-        self.add_totals(totals, is_persistent);
         self.usage.add(owner, len);
         Some(slot)
     }
 
     fn replace(&mut self, slot: Slot, value: &[u8], meta: Meta) {
-        self.disarm(slot);
+        self.remove_deadline(slot);
         let Some(entry) = invariant(self.entries.get_mut(slot)) else { return };
         self.bytes -= entry.len();
         self.usage.remove(entry.owner(), entry.len());
-        let before = (entry.totals(), entry.is_persistent());
+        self.recorded.subtract(entry.totals(self.records_requested_only));
         entry.replace_value(value);
         entry.set_meta(meta, &self.node);
         self.bytes += entry.len();
         self.usage.add(entry.owner(), entry.len());
-        let after = (entry.totals(), entry.is_persistent());
-        self.subtract_totals(before.0, before.1);
-        self.add_totals(after.0, after.1);
+        self.recorded.add(entry.totals(self.records_requested_only));
     }
 
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Entry> {
-        self.disarm(slot);
+        self.remove_deadline(slot);
         let key = key_at(&self.entries, slot);
-        let hash = spread(self.short_hash(key));
+        let hash = table_hash(self.short_hash(key));
         let found = self.by_hash.find_entry(hash, |other| other.slot == slot);
         invariant(found.ok())?.remove();
         self.by_key.remove(slot, |slot| key_at(&self.entries, slot));
         let entry = invariant(self.entries.remove(slot))?;
         self.bytes -= entry.len();
-        self.subtract_totals(entry.totals(), entry.is_persistent());
+        self.recorded.subtract(entry.totals(self.records_requested_only));
         self.usage.remove(entry.owner(), entry.len());
         Some(entry)
     }
 
-    fn disarm(&mut self, slot: Slot) {
+    fn remove_deadline(&mut self, slot: Slot) {
         if let Some(at) = self.entries.get(slot).and_then(Entry::expires) {
             self.expiries.remove(at, slot);
         }

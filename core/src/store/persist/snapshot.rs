@@ -168,7 +168,7 @@ impl Store {
         Beginning {
             version: self.tables.clock.last().into(),
             response: self.dedup.last_response(),
-            registration: self.tables.registrations.last_number(),
+            registration: self.tables.registrations.last_id(),
         }
     }
 
@@ -234,7 +234,7 @@ impl Store {
             if part.is_full() {
                 return Some(Position::Registrations(last_registration));
             }
-            last_registration = registration.recorded_number();
+            last_registration = registration.recorded_id();
             part.push(registration.to_record());
         }
         None

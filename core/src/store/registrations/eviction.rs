@@ -97,7 +97,7 @@ impl Registrations {
             None => self.silenced.first().copied(),
             Some(key) => {
                 let silenced = self.for_key(key).iter().filter(|it| it.is_silenced());
-                silenced.map(|it| it.number).min()
+                silenced.map(|it| it.id).min()
             }
         };
         self.end(oldest?)
