@@ -217,6 +217,7 @@ impl Dedup {
     }
 
     /// What identifies a request of this sender.
+    #[inline]
     pub(super) fn identify<'a>(
         &self,
         sender: Principal<'a>,
@@ -245,6 +246,7 @@ impl Dedup {
     }
 
     /// Finds the first response to a request. Call [`expire`](Self::expire) first.
+    #[inline]
     pub(super) fn look_up(&self, id: RequestId<'_>) -> Option<First> {
         let entry = self.entries.get(self.find(id)?)?;
         Some(First {

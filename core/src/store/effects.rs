@@ -10,7 +10,7 @@ use crate::message::Notification;
 pub(super) struct Effects<'a> {
     /// The key that they are about.
     pub(super) key: &'a [u8],
-    pub(super) recording: Recording,
+    pub(super) recording: Option<Recording>,
     /// For the clients that are registered for the key.
     pub(super) notification: Option<Notification<&'a [u8]>>,
     /// The version of the change.
@@ -19,10 +19,7 @@ pub(super) struct Effects<'a> {
 }
 
 /// What must be durable before the packets about a key are sent.
-#[derive(Default)]
 pub(super) enum Recording {
-    #[default]
-    Nothing,
     Record(Record),
     /// The reservation of versions for writes without a record, of which this is the first.
     Reservation(Record),
@@ -30,17 +27,15 @@ pub(super) enum Recording {
     LastReservation,
 }
 
-impl Recording {
-    /// A record, if the change needs one.
-    pub(super) fn of(is_recorded: bool, record: impl FnOnce() -> Record) -> Self {
-        if is_recorded { Self::Record(record()) } else { Self::Nothing }
-    }
-}
-
 impl<'a> Effects<'a> {
+    pub(super) fn about(key: &'a [u8]) -> Self {
+        Self { key, ..Self::default() }
+    }
+
     /// The registration for a key has ended.
     pub(super) fn of_end(config: &StoreConfig, key: &'a [u8], ended: &Registration) -> Self {
-        let recording = Recording::of(config.records_registrations(), || ended.to_end_record());
-        Self { key, recording, ..Self::default() }
+        let record = || Recording::Record(ended.to_end_record());
+        let recording = config.records_registrations().then(record);
+        Self { recording, ..Self::about(key) }
     }
 }

@@ -226,7 +226,6 @@ impl Outbox {
     pub(super) fn record(&mut self, key: &[u8], recording: Recording) {
         let unit = self.units + 1;
         let record = match recording {
-            Recording::Nothing => return,
             Recording::LastReservation => {
                 // Uses the last unit, not that of the reservation: `unpersisted` must stay sorted
                 // by unit.

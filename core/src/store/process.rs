@@ -14,7 +14,6 @@ use super::{
     ClockAdvance, DropReason, EXPIRIES_MAX, Handled, Principal, Record, Refused, RequestOutcome,
     Store,
 };
-use crate::hlc::Hlc;
 use crate::invariant::invariant;
 use crate::message::{Refusal, Reply, Request as Content, RequestKind, Scan};
 use crate::rules::{
@@ -73,6 +72,8 @@ impl Store {
             content,
             request_number: first.as_ref().map_or(self.dedup.next_number(), |it| it.request_number),
             timestamps: RequestTimestamps::default(),
+            slot: None,
+            owner: None,
         };
         let new = id.filter(|_| first.is_none());
         let is_recorded = self.tables.records_response(&self.config, &request);
@@ -99,11 +100,14 @@ impl Store {
             Content::Command(command) => command,
             Content::Scan(scan) => return self.scan(request, scan),
         };
-        let slot = self.find_or_expire(request);
-        let mut facts = self.tables.gather(&self.config, request, slot);
+        request.slot = self.find_or_expire(request);
+        if matches!(request.kind(), RequestKind::Set | RequestKind::Watch) {
+            request.owner = self.tables.keyspace.owner_of(request.sender);
+        }
+        let mut facts = self.tables.gather(&self.config, request);
         if let Some(exceeded) = facts.state.exceeded {
             self.make_room(request, exceeded);
-            facts = self.tables.gather(&self.config, request, slot);
+            facts = self.tables.gather(&self.config, request);
         }
         let decision = decide(facts.state, command, request.timestamps.fencing_token)?;
         let Decision { change, reply, version } = decision;
@@ -118,11 +122,15 @@ impl Store {
             Exceeded::check(Limit::PacketBytes, payload.len(), max)?;
         }
         let mut executed = Executed::new(Response { payload, version }, outcome);
-        let effects = self.tables.apply(&self.config, request, slot, change)?;
-        executed.clock_advance = effects.clock_advance;
-        let version = self.commit(effects);
+        if change == Change::None {
+            return Ok(executed);
+        }
+        let mut effects = Effects::about(request.key());
+        self.tables.apply(&self.config, request, change, &mut effects)?;
+        self.commit(&mut effects);
         if change == Change::Put {
-            executed.response.version = version;
+            executed.response.version = effects.version;
+            executed.clock_advance = effects.clock_advance;
         }
         Ok(executed)
     }
@@ -135,7 +143,7 @@ impl Store {
             let registrations = &mut self.tables.registrations;
             if let Some(ended) = registrations.remove_earlier(client_id, key, first.request_number)
             {
-                self.commit(Effects::of_end(&self.config, key, &ended));
+                self.commit(&mut Effects::of_end(&self.config, key, &ended));
             }
         }
         Executed::new(first.response, RequestOutcome::Duplicate)
@@ -187,7 +195,7 @@ impl Store {
                 self.remove_expired(now, reserve);
             }
             RequestKind::Watch => {
-                let new = self.tables.new_registration(request);
+                let new = request.registration();
                 let evicted = self.tables.registrations.evict_for(now, limits, &new);
                 self.lose(evicted);
             }
@@ -214,8 +222,9 @@ impl Store {
     fn expire(&mut self, slot: Slot) {
         if let Some(entry) = self.tables.keyspace.remove(slot) {
             self.counters.expired_values += 1;
-            let effects = self.tables.removal(&self.config, entry.key(), &entry);
-            self.commit(effects);
+            let mut effects = Effects::about(entry.key());
+            self.tables.removed(&self.config, &entry, &mut effects);
+            self.commit(&mut effects);
         }
     }
 
@@ -223,22 +232,24 @@ impl Store {
     pub(super) fn lose(&mut self, ended: Vec<Arc<Registration>>) {
         self.counters.registrations_lost += ended.len() as u64;
         for registration in ended {
-            self.commit(Effects::of_end(&self.config, registration.key(), &registration));
+            let key = registration.key();
+            self.commit(&mut Effects::of_end(&self.config, key, &registration));
             // Their records need not be in one batch.
             self.outbox.close_unit();
         }
     }
 
-    /// Queues the effects of a change. Returns the version of the change.
-    fn commit(&mut self, effects: Effects<'_>) -> Option<Hlc> {
-        let Effects { key, recording, notification, version, .. } = effects;
-        self.outbox.record(key, recording);
-        if let Some((notification, version)) = notification.zip(version.as_ref()) {
-            let registrations = self.tables.registrations.for_key(key);
-            self.counters.notifications +=
-                self.outbox.notify(key, &notification, version, registrations);
+    /// Queues the record and the notifications of a change.
+    #[inline]
+    fn commit(&mut self, effects: &mut Effects<'_>) {
+        if let Some(recording) = effects.recording.take() {
+            self.outbox.record(effects.key, recording);
         }
-        version
+        if let (Some(notification), Some(version)) = (&effects.notification, &effects.version) {
+            let registrations = self.tables.registrations.for_key(effects.key);
+            self.counters.notifications +=
+                self.outbox.notify(effects.key, notification, version, registrations);
+        }
     }
 
     /// Caches the response to a request, whether it was executed or refused.

@@ -7,10 +7,13 @@ use bytes::Bytes;
 
 use super::dedup::Response;
 use super::outbox::DependsOn;
+use super::registrations::NewRegistration;
+use super::usage::Owner;
 use super::{Access, DropReason, Principal, Refused, StoreConfig};
 use crate::hlc::Hlc;
 use crate::message::{ChunkPosition, Dialect, Incarnation, Request as Content, RequestKind};
 use crate::rules::RequestTimestamps;
+use crate::slab::Slot;
 use crate::time::Now;
 use crate::topic;
 use crate::transport::{Correlation, Incoming, Publish, Purpose, Qos};
@@ -27,6 +30,11 @@ pub(super) struct Request<'r, 'a> {
     pub(super) request_number: u64,
     /// The timestamps, once they are verified.
     pub(super) timestamps: RequestTimestamps<'a>,
+    /// The slot of its key, once it is found.
+    pub(super) slot: Option<Slot>,
+    /// The owner of the value or registration that it adds, once it is known; `None` for an
+    /// unverified sender.
+    pub(super) owner: Option<Owner>,
 }
 
 /// The address of a response, and what the requester accepts.
@@ -111,6 +119,7 @@ impl Address {
 /// # Errors
 /// [`Refused`]: correlation data is missing, the QoS is not 1, the message is a chunk, whose payload
 /// could be a request by chance, or the payload is not a request.
+#[inline]
 pub(super) fn decode<'a>(
     config: &StoreConfig,
     incoming: &Incoming<'a>,
@@ -129,26 +138,43 @@ pub(super) fn decode<'a>(
 }
 
 impl<'a> Request<'_, 'a> {
+    #[inline]
     pub(super) const fn kind(&self) -> RequestKind {
         self.content.kind()
     }
 
     /// The key of a command; empty for a SCAN.
+    #[inline]
     pub(super) fn key(&self) -> &'a [u8] {
         self.content.key().copied().unwrap_or_default()
     }
 
+    #[inline]
     pub(super) fn client_id(&self) -> &'a str {
         self.sender.client_id().unwrap_or_default()
     }
 
+    /// What a KEYNOTIFY registers.
+    pub(super) fn registration(&self) -> NewRegistration<'a> {
+        NewRegistration {
+            client_id: self.client_id(),
+            owner: self.owner,
+            key: self.key(),
+            dialect: self.address.dialect,
+            incarnation: self.address.incarnation,
+            request_number: self.request_number,
+        }
+    }
+
     /// What its response depends on. A page of SCAN depends on any number of keys.
+    #[inline]
     pub(super) fn depends_on(&self) -> DependsOn<'a> {
         self.content.key().map_or(DependsOn::Everything, |key| DependsOn::Key(key))
     }
 
     /// Checks whether the sender may execute the request. The policy decides about each key that a
     /// SCAN lists.
+    #[inline]
     pub(super) fn authorize(&self, config: &StoreConfig) -> Result<(), Refused> {
         if let Some(key) = self.content.key() {
             let is_write = self.kind().is_write();
@@ -174,6 +200,7 @@ impl<'a> Request<'_, 'a> {
 }
 
 /// Returns whether the response to a request is cached. GET and SCAN only read.
+#[inline]
 pub(super) const fn is_cached(kind: RequestKind) -> bool {
     !matches!(kind, RequestKind::Get | RequestKind::Scan)
 }

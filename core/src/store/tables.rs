@@ -4,14 +4,13 @@ use core::time::Duration;
 
 use super::effects::{Effects, Recording};
 use super::keyspace::{Entry, Keyspace, Meta};
-use super::registrations::{NewRegistration, Registrations};
+use super::registrations::Registrations;
 use super::request::Request;
 use super::{ClockAdvance, Durability, Record, RecordedExpiry, Refused, StoreConfig};
 use crate::hlc::{FencingToken, Hlc, HybridClock, Version};
 use crate::limits::{CLOCK_ADVANCE_REPORTED, VERSION_RESERVATION, VERSION_RESERVATION_MIN};
 use crate::message::{Command, Condition, Notification, RequestKind};
 use crate::rules::{Change, Exceeded, KeyState, Limit, RequestTimestamps, Stored};
-use crate::slab::Slot;
 use crate::time::UnixTime;
 
 /// The tables, and the clock that issues versions.
@@ -35,6 +34,7 @@ pub(super) struct Facts<'t> {
 impl Tables {
     /// Returns whether the response to a request needs a record: its effect is durable, or it may
     /// be refused because of durable state. Call it before an expired value is removed.
+    #[inline]
     pub(super) fn records_response(&self, config: &StoreConfig, request: &Request<'_, '_>) -> bool {
         let key = request.key();
         match (config.durability, request.kind()) {
@@ -51,24 +51,20 @@ impl Tables {
         }
     }
 
-    /// The facts for the decision about a command. `slot` is that of its key.
-    pub(super) fn gather(
-        &self,
-        config: &StoreConfig,
-        request: &Request<'_, '_>,
-        slot: Option<Slot>,
-    ) -> Facts<'_> {
-        let entry = slot.and_then(|slot| self.keyspace.get(slot));
+    /// The facts for the decision about a command whose key was looked up.
+    #[inline]
+    pub(super) fn gather(&self, config: &StoreConfig, request: &Request<'_, '_>) -> Facts<'_> {
+        let entry = request.slot.and_then(|slot| self.keyspace.get(slot));
         let stored = entry.map(|entry| Stored {
             value: entry.value(),
             fence: entry.fence().map(FencingToken::borrowed),
         });
-        let exceeded = self.check_limits(config, request, slot).err();
+        let exceeded = self.check_limits(config, request).err();
         let lacks_space = exceeded.is_some_and(|it| it.limit == Limit::StorageBytes);
         let is_registered = match request.kind() {
             // A renewal with another record needs space like a new registration.
             RequestKind::Watch if lacks_space => {
-                self.registrations.has_equal_record(&self.new_registration(request))
+                self.registrations.has_equal_record(&request.registration())
             }
             RequestKind::Watch | RequestKind::Unwatch => {
                 self.registrations.contains(request.client_id(), request.key())
@@ -80,89 +76,94 @@ impl Tables {
 
     /// Checks whether a value or a registration exceeds a limit, or the space of the storage if it
     /// needs a record.
+    #[inline]
     fn check_limits(
         &self,
         config: &StoreConfig,
         request: &Request<'_, '_>,
-        slot: Option<Slot>,
     ) -> Result<(), Exceeded> {
-        let persist = request.incoming.properties.persist;
+        let (persist, slot) = (request.incoming.properties.persist, request.slot);
         match request.content.command() {
             Some(&Command::Set { key, value, .. }) => {
                 if self.is_storage_full && config.records_put(key, persist) {
                     return Err(Exceeded::new(Limit::StorageBytes, key.len() + value.len(), 0));
                 }
-                self.keyspace.check_quota(&config.limits, request.sender, slot, (key, value))
+                self.keyspace.check_quota(&config.limits, request.owner, slot, (key, value))
             }
             Some(&Command::Watch { key }) => {
                 if self.is_storage_full && config.records_registrations() {
                     return Err(Exceeded::new(Limit::StorageBytes, key.len(), 0));
                 }
-                self.registrations.check_quota(&config.limits, &self.new_registration(request))
+                self.registrations.check_quota(&config.limits, &request.registration())
             }
             _ => Ok(()),
         }
     }
 
-    /// Makes the change that was decided.
+    /// Makes the change that was decided, and adds its effects.
     ///
     /// # Errors
     /// [`Refused::VersionsExhausted`]; then nothing has changed.
+    #[inline]
     pub(super) fn apply<'a>(
         &mut self,
         config: &StoreConfig,
         request: &Request<'_, 'a>,
-        slot: Option<Slot>,
         change: Change,
-    ) -> Result<Effects<'a>, Refused> {
-        let key = request.key();
-        let none = Effects { key, ..Effects::default() };
-        Ok(match (change, request.content.command()) {
+        effects: &mut Effects<'a>,
+    ) -> Result<(), Refused> {
+        match (change, request.content.command()) {
             (Change::Put, Some(&Command::Set { value, condition, expiry, .. })) => {
                 let is_lease = expiry.is_some() && condition != Condition::Always;
-                let expiry = if is_lease { expiry } else { config.expiry_of(key, expiry) };
+                let expiry =
+                    if is_lease { expiry } else { config.expiry_of(request.key(), expiry) };
                 let expires = expiry.map(|after| RecordedExpiry {
                     at: request.now.unix + after.as_duration(),
                     after,
                     is_lease,
                 });
-                self.put(config, request, slot, (value, expires))?
+                return self.put(config, request, (value, expires), effects);
             }
-            (Change::Remove, _) => match slot.and_then(|slot| self.keyspace.remove(slot)) {
-                Some(entry) => self.removal(config, key, &entry),
-                None => none,
-            },
+            (Change::Remove, _) => {
+                if let Some(entry) = request.slot.and_then(|slot| self.keyspace.remove(slot)) {
+                    self.removed(config, &entry, effects);
+                }
+            }
             (Change::Register, _) => {
-                let new = self.new_registration(request);
-                let evictable_from =
-                    request.now.instant + config.limits.unverified_registrations_kept;
+                let new = request.registration();
+                let kept = config.limits.unverified_registrations_kept;
+                let evictable_from = request.now.instant + kept;
                 let (registration, needs_record) = self.registrations.insert(evictable_from, &new);
-                let is_recorded = needs_record && config.records_registrations();
-                let recording = Recording::of(is_recorded, || registration.to_record());
-                Effects { recording, ..none }
+                if needs_record && config.records_registrations() {
+                    effects.recording = Some(Recording::Record(registration.to_record()));
+                }
             }
-            (Change::Unregister, _) => match self.registrations.remove(request.client_id(), key) {
-                Some(ended) => Effects::of_end(config, key, &ended),
-                None => none,
-            },
-            (Change::None | Change::Put, _) => none,
-        })
+            (Change::Unregister, _) => {
+                let ended = self.registrations.remove(request.client_id(), request.key());
+                if let Some(ended) = ended {
+                    *effects = Effects::of_end(config, request.key(), &ended);
+                }
+            }
+            (Change::None | Change::Put, _) => {}
+        }
+        Ok(())
     }
 
     /// Stores a value under a new version.
+    #[inline]
     fn put<'a>(
         &mut self,
         config: &StoreConfig,
         request: &Request<'_, 'a>,
-        slot: Option<Slot>,
         (value, expires): (&'a [u8], Option<RecordedExpiry>),
-    ) -> Result<Effects<'a>, Refused> {
+        effects: &mut Effects<'a>,
+    ) -> Result<(), Refused> {
         let (key, now, timestamps) = (request.key(), request.now, &request.timestamps);
         let latest = timestamps.latest().ok_or(Refused::VersionsExhausted)?;
         let issued = self.clock.last().wall();
         let received = self.clock.receive(now.unix, latest);
         let version = received.map_err(|_| Refused::VersionsExhausted)?;
-        let clock_advance = clock_advance(now.unix, issued, version.wall(), timestamps);
+        effects.clock_advance = clock_advance(now.unix, issued, version.wall(), timestamps);
         let fence = timestamps.fencing_token;
         let meta = Meta {
             version: Version::new(version.clone()),
@@ -170,43 +171,33 @@ impl Tables {
             expires: expires.map(|expires| now.instant + expires.after.as_duration()),
             is_lease: expires.is_some_and(|expires| expires.is_lease),
             fence: fence.map(|token| FencingToken::new(Hlc::from(*token.hlc()))),
-            owner: self.keyspace.owner_of(request.sender),
+            owner: request.owner,
         };
-        let replaced = slot.and_then(|slot| self.keyspace.get(slot));
-        let was_persistent = replaced.is_some_and(Entry::is_persistent);
-        let recording = match config.durability {
-            Durability::None => Recording::Nothing,
-            Durability::Requested if !meta.persist => {
-                self.record_volatile(now.unix, key, &meta.version, was_persistent)
-            }
-            Durability::Requested | Durability::All => Recording::Record(Record::Put {
+        if config.durability == Durability::All || meta.persist && config.is_durable() {
+            effects.recording = Some(Recording::Record(Record::Put {
                 key: key.into(),
                 value: value.into(),
                 version: meta.version.clone(),
                 fencing_token: meta.fence.clone(),
                 expires,
                 persist: meta.persist,
-            }),
-        };
-        self.keyspace.put(slot, key, value, meta);
-        let notification = Some(Notification::Set(value));
-        Ok(Effects { key, recording, notification, version: Some(version), clock_advance })
+            }));
+        } else if config.is_durable() {
+            effects.recording = Some(self.record_volatile(request, &meta.version));
+        }
+        self.keyspace.put(request.slot, key, value, meta);
+        effects.notification = Some(Notification::Set(value));
+        effects.version = Some(version);
+        Ok(())
     }
 
     /// The record of a SET whose value is not durable: the removal of a durable one that it
     /// replaces, or a reservation of versions.
-    fn record_volatile(
-        &mut self,
-        now: UnixTime,
-        key: &[u8],
-        version: &Version,
-        was_persistent: bool,
-    ) -> Recording {
-        if was_persistent {
-            return Recording::Record(Record::Removed {
-                key: key.into(),
-                version: version.clone(),
-            });
+    fn record_volatile(&mut self, request: &Request<'_, '_>, version: &Version) -> Recording {
+        let replaced = request.slot.and_then(|slot| self.keyspace.get(slot));
+        if replaced.is_some_and(Entry::is_persistent) {
+            let (key, version) = (request.key().into(), version.clone());
+            return Recording::Record(Record::Removed { key, version });
         }
         if version.hlc().wall() < self.reserved {
             return Recording::LastReservation;
@@ -215,39 +206,25 @@ impl Tables {
         // reservation, the next one must not cause a record again.
         let from_version =
             if self.is_storage_full { VERSION_RESERVATION } else { VERSION_RESERVATION_MIN };
-        let from_clock = now + VERSION_RESERVATION;
+        let from_clock = request.now.unix + VERSION_RESERVATION;
         self.reserved = from_clock.max(version.hlc().wall() + from_version);
         let reserved = Version::new(Hlc::new(self.reserved, 0, version.hlc().node().clone()));
         Recording::Reservation(Record::Issued { version: reserved })
     }
 
-    /// The effects of the removal of a value, by a request or because it has expired.
-    pub(super) fn removal<'k>(
-        &self,
-        config: &StoreConfig,
-        key: &'k [u8],
-        removed: &Entry,
-    ) -> Effects<'k> {
-        let version = self.keyspace.version_of(removed);
+    /// Adds the effects of the removal of a value, by a request or because it has expired.
+    pub(super) fn removed(&self, config: &StoreConfig, entry: &Entry, effects: &mut Effects<'_>) {
+        let version = self.keyspace.version_of(entry);
+        effects.notification = Some(Notification::Deleted);
+        effects.version = Some(version.hlc().clone());
         let is_recorded = match config.durability {
             Durability::None => false,
-            Durability::Requested => removed.is_persistent(),
+            Durability::Requested => entry.is_persistent(),
             Durability::All => true,
         };
-        let hlc = version.hlc().clone();
-        let recording = Recording::of(is_recorded, || Record::Removed { key: key.into(), version });
-        let notification = Some(Notification::Deleted);
-        Effects { key, recording, notification, version: Some(hlc), clock_advance: None }
-    }
-
-    pub(super) fn new_registration<'a>(&self, request: &Request<'_, 'a>) -> NewRegistration<'a> {
-        NewRegistration {
-            client_id: request.client_id(),
-            owner: self.keyspace.owner_of(request.sender),
-            key: request.key(),
-            dialect: request.address.dialect,
-            incarnation: request.address.incarnation,
-            request_number: request.request_number,
+        if is_recorded {
+            let record = Record::Removed { key: entry.key().into(), version };
+            effects.recording = Some(Recording::Record(record));
         }
     }
 }

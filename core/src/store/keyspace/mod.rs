@@ -214,7 +214,7 @@ impl Keyspace {
     pub(super) fn check_quota(
         &self,
         limits: &StoreLimits,
-        sender: Principal<'_>,
+        owner: Option<Owner>,
         slot: Option<Slot>,
         (key, value): (&[u8], &[u8]),
     ) -> Result<(), Exceeded> {
@@ -231,7 +231,7 @@ impl Keyspace {
             let needed = self.bytes - replaced_len.unwrap_or(0) + len;
             Exceeded::check(Limit::Bytes, needed, limits.bytes_max)?;
         }
-        self.check_client_quota(limits, sender, replaced, len)
+        self.check_client_quota(limits, owner, replaced, len)
     }
 
     /// Checks the share of a verified client. It may replace its own values, and values that count
@@ -239,11 +239,11 @@ impl Keyspace {
     fn check_client_quota(
         &self,
         limits: &StoreLimits,
-        sender: Principal<'_>,
+        owner: Option<Owner>,
         replaced: Option<&Entry>,
         len: usize,
     ) -> Result<(), Exceeded> {
-        let Some(owner) = self.owner_of(sender) else { return Ok(()) };
+        let Some(owner) = owner else { return Ok(()) };
         let used = self.usage.get(owner);
         let own = replaced.filter(|entry| entry.owner() == Some(owner));
         let own_or_unowned =
