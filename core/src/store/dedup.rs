@@ -1,8 +1,8 @@
 //! The deduplication cache: a redelivered request gets its first response again.
 //!
 //! QoS 1 delivers at least once, and the DUP flag applies to one hop only, so a duplicate is
-//! recognized by its client id, response topic, correlation data and content. GET and SCAN are not
-//! cached: reading again changes nothing, and their responses are the large ones.
+//! recognized by its client id, owner, response topic, correlation data and content. GET and SCAN
+//! are not cached: reading again changes nothing, and their responses are the large ones.
 //!
 //! Every requester can fill the cache. If it is full, the owner whose responses take the most space
 //! loses its oldest one. An unverified client id is its own owner, and all of them together count
@@ -108,7 +108,6 @@ pub(super) struct Dedup {
     /// The entries by the end of their retention on the [`AgeClock`].
     deadlines: Heap<Reverse<u64>>,
     owners: Owners,
-    count: usize,
     hash: KeyedHash,
     /// True if a later store must recognize the same requests.
     is_durable: bool,
@@ -181,7 +180,6 @@ impl Dedup {
             by_request: HashTable::new(),
             deadlines: Heap::new(),
             owners: Owners::new(seed),
-            count: 0,
             hash: KeyedHash::new(seed),
             is_durable,
             last_number: 0,
@@ -365,11 +363,10 @@ impl Dedup {
         if let Some(older) = older.and_then(|older| self.entries.get_mut(older)) {
             older.newer = Some(slot);
         }
-        self.count += 1;
         self.bytes += len;
         let cost = self.cost(len);
         self.owners.add(owner, (number, slot), cost);
-        while self.count > self.count_max || self.bytes > self.bytes_max {
+        while self.len() > self.count_max || self.bytes > self.bytes_max {
             let Some(oldest) = invariant(self.owners.first_to_lose()) else { return };
             self.remove(oldest);
         }
@@ -423,9 +420,9 @@ impl Dedup {
         let &Entry { owner, older, newer, place, len, hash, .. } = entry;
         let cost = self.cost(len);
         self.entries.clear(slot);
-        self.count -= 1;
         self.bytes -= len;
-        if let Ok(entry) = self.by_request.find_entry(hash, |other| *other == slot) {
+        let found = self.by_request.find_entry(hash, |other| *other == slot);
+        if let Some(entry) = invariant(found.ok()) {
             entry.remove();
         }
         self.deadlines.remove(place, places_in(&mut self.entries));
@@ -441,8 +438,8 @@ impl Dedup {
     }
 
     /// The number of cached responses.
-    pub(super) const fn len(&self) -> usize {
-        self.count
+    pub(super) fn len(&self) -> usize {
+        self.by_request.len()
     }
 
     /// Bytes of the cached responses, and of the client ids, owners, topics and correlation data.

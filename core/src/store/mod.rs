@@ -55,10 +55,10 @@
 //! # Delivery
 //!
 //! Each request with a delivery token causes one [`Transmit::Acknowledge`], after its response and
-//! in order of arrival. A redelivered request with the same payload and timestamps gets its first
-//! response from a bounded cache, unless the rights of its client were revoked since. GET and SCAN
-//! only read, so they are executed again; so is KEYNOTIFY, since a client that gets `+OK` must be
-//! registered.
+//! in order of arrival. A redelivered request with the same payload, timestamps and owner gets its
+//! first response from a bounded cache, unless the rights of its client were revoked since. GET and
+//! SCAN only read, so they are executed again; so is KEYNOTIFY, since a client that gets `+OK` must
+//! be registered.
 //!
 //! If the cache is full, the [owner](Principal::owner) whose responses take the most space loses
 //! its oldest one. An unverified client id is its own owner, but all of them together count as one

@@ -54,6 +54,7 @@ impl Store {
         let content = match decode(&self.config, incoming) {
             Ok(content) => content,
             Err(refused) => {
+                // The key of a malformed request is unknown.
                 let depends_on = match &refused {
                     Refused::Malformed(_) => DependsOn::Everything,
                     _ => DependsOn::Nothing,
@@ -92,6 +93,7 @@ impl Store {
         first: Option<First>,
     ) -> Result<Executed, Refused> {
         request.authorize(&self.config)?;
+        // A redelivered KEYNOTIFY is executed again: a client that gets `+OK` must be registered.
         if let Some(first) = first.filter(|_| request.kind() != RequestKind::Watch) {
             return Ok(self.repeat(request, first));
         }

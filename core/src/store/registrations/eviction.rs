@@ -119,14 +119,11 @@ impl Registrations {
                 unverified.filter_map(evictable_from).min()
             }
         };
-        match (stalest, key) {
-            (Some((evictable_from, client_id)), Some(key)) if evictable_from <= now => {
-                self.remove(&client_id, key).into_iter().collect()
-            }
-            (Some((evictable_from, client_id)), None) if evictable_from <= now => {
-                self.remove_where(&client_id, EVICTED_AT_ONCE, |it| !it.is_verified())
-            }
-            _ => Vec::new(),
+        let evictable = stalest.filter(|(evictable_from, _)| *evictable_from <= now);
+        let Some((_, client_id)) = evictable else { return Vec::new() };
+        match key {
+            Some(key) => self.remove(&client_id, key).into_iter().collect(),
+            None => self.remove_where(&client_id, EVICTED_AT_ONCE, |it| !it.is_verified()),
         }
     }
 }
