@@ -11,8 +11,8 @@
 //! cache, whatever other owners send. Disconnected clients keep their responses too: they are about
 //! to redeliver.
 
-mod heap;
 mod owners;
+mod queue;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -35,8 +35,8 @@ use crate::limits::StoreLimits;
 use crate::slab::{Slab, Slot};
 use crate::time::{Instant, whole_millis};
 use crate::transport::{Correlation, Incoming};
-use heap::Heap;
 use owners::Owners;
+use queue::Queue;
 
 /// What identifies a request.
 #[derive(Clone, Copy)]
@@ -105,8 +105,8 @@ pub(super) struct Dedup {
     entries: Slab<Entry>,
     /// The entries by the hash of their [`RequestId`]. Never iterated.
     by_request: HashTable<Slot>,
-    /// The entries by the end of their retention on the [`AgeClock`].
-    deadlines: Heap<Reverse<u64>>,
+    /// The end of the retention of each entry on the [`AgeClock`].
+    deadlines: Queue<Deadline>,
     owners: Owners,
     hash: KeyedHash,
     /// True if a later store must recognize the same requests.
@@ -122,6 +122,14 @@ pub(super) struct Dedup {
     entry_cost: u64,
 }
 
+/// The end of a retention, the number of the request, and the slot of the entry.
+type Deadline = Reverse<(u64, u64, Slot)>;
+
+/// Returns whether the entry of a deadline still exists.
+fn is_current(entries: &Slab<Entry>, Reverse((_, number, slot)): &Deadline) -> bool {
+    entries.get(*slot).is_some_and(|entry| entry.request_number == *number)
+}
+
 #[derive(Debug)]
 struct Entry {
     response: NewResponse,
@@ -134,8 +142,6 @@ struct Entry {
     /// The neighbours in the list of the owner's responses.
     older: Option<Slot>,
     newer: Option<Slot>,
-    /// The place in [`Dedup::deadlines`].
-    place: usize,
     /// When the response was given, in milliseconds of the [`AgeClock`].
     given_at: u64,
     /// When the retention ends.
@@ -178,7 +184,7 @@ impl Dedup {
         Self {
             entries: Slab::new(),
             by_request: HashTable::new(),
-            deadlines: Heap::new(),
+            deadlines: Queue::new(),
             owners: Owners::new(seed),
             hash: KeyedHash::new(seed),
             is_durable,
@@ -349,7 +355,6 @@ impl Dedup {
             client_id: is_shared.then(|| client_id.into()),
             older,
             newer,
-            place: 0,
             given_at,
             deadline,
             len,
@@ -359,7 +364,8 @@ impl Dedup {
         let entries = &self.entries;
         let rehash = |slot: &Slot| entries.get(*slot).map_or(0, |entry| entry.hash);
         self.by_request.insert_unique(hash, slot, rehash);
-        self.deadlines.insert(Reverse(deadline), slot, places_in(&mut self.entries));
+        let end = Reverse((deadline, number, slot));
+        self.deadlines.push(end, self.by_request.len(), |end| is_current(entries, end));
         if let Some(older) = older.and_then(|older| self.entries.get_mut(older)) {
             older.newer = Some(slot);
         }
@@ -380,7 +386,9 @@ impl Dedup {
     /// Removes responses whose retention has passed.
     pub(super) fn expire(&mut self, now: Instant) {
         let age = self.age_clock.now(now);
-        while let Some((Reverse(deadline), slot)) = self.deadlines.first() {
+        loop {
+            let first = self.deadlines.first(|end| is_current(&self.entries, end));
+            let Some(Reverse((deadline, _, slot))) = first else { return };
             if age < deadline {
                 return;
             }
@@ -417,7 +425,7 @@ impl Dedup {
 
     fn remove(&mut self, slot: Slot) {
         let Some(entry) = invariant(self.entries.get(slot)) else { return };
-        let &Entry { owner, older, newer, place, len, hash, .. } = entry;
+        let &Entry { owner, older, newer, len, hash, .. } = entry;
         let cost = self.cost(len);
         self.entries.clear(slot);
         self.bytes -= len;
@@ -425,7 +433,6 @@ impl Dedup {
         if let Some(entry) = invariant(found.ok()) {
             entry.remove();
         }
-        self.deadlines.remove(place, places_in(&mut self.entries));
         if let Some(older) = older.and_then(|older| self.entries.get_mut(older)) {
             older.newer = newer;
         }
@@ -471,13 +478,4 @@ const RETENTION_MAX: Duration = Duration::from_secs(60 * 60);
 pub(super) fn retention(incoming: &Incoming<'_>) -> Duration {
     let twice = incoming.message_expiry.map(|seconds| Duration::from_secs(2 * u64::from(seconds)));
     twice.unwrap_or(RETENTION).clamp(RETENTION_MIN, RETENTION_MAX)
-}
-
-/// Stores the places of entries in [`Dedup::deadlines`].
-fn places_in(entries: &mut Slab<Entry>) -> impl FnMut(Slot, usize) {
-    |slot, place| {
-        if let Some(entry) = entries.get_mut(slot) {
-            entry.place = place;
-        }
-    }
 }

@@ -40,7 +40,8 @@
 //! A request passes the stages that [`rules`](crate::rules) lists:
 //!
 //! ```text
-//! Incoming -> address -> decode -> authorize -> look up -> timestamps -> gather -> decide -> apply -> remember -> respond
+//! address -> decode -> authorize -> look up -> timestamps
+//!         -> gather -> decide -> apply -> remember -> respond
 //! ```
 //!
 //! No stage calls the next one. A stage that can refuse the request returns [`Refused`]. A change
