@@ -95,7 +95,7 @@ impl Notifications {
             self.update(slot, |fan_out| fan_out.queued -= 1);
             return None;
         }
-        let publish = self.to_publish(&notification);
+        let publish = self.publish_of(&notification);
         self.update(slot, |fan_out| {
             fan_out.queued -= 1;
             fan_out.sent += 1;
@@ -109,7 +109,7 @@ impl Notifications {
     }
 
     /// The token is the id of the registration.
-    fn to_publish(&mut self, notification: &Notification) -> Option<Publish> {
+    fn publish_of(&mut self, notification: &Notification) -> Option<Publish> {
         let fan_out = invariant(self.fan_outs.get(notification.fan_out))?;
         let registration = &notification.registration;
         registration.write_topic_head(&mut self.topic);

@@ -65,19 +65,21 @@ impl Store {
         };
         let id = is_cached(content.kind()).then(|| self.dedup.identify(sender, incoming));
         let first = id.and_then(|id| self.dedup.look_up(id));
+        let next_number = self.dedup.next_number();
+        let request_number = first.as_ref().map_or(next_number, |it| it.request_number);
         let mut request = Request {
             now,
             sender,
             incoming,
             address: &address,
             content,
-            request_number: first.as_ref().map_or(self.dedup.next_number(), |it| it.request_number),
+            request_number,
             timestamps: RequestTimestamps::default(),
             slot: None,
             owner: None,
         };
         let new = id.filter(|_| first.is_none());
-        let is_recorded = self.tables.records_response(&self.config, &request);
+        let is_recorded = new.is_some() && self.tables.records_response(&self.config, &request);
         let result = self.execute(&mut request, first);
         let executed = result.unwrap_or_else(|refused| Executed::refused(&address, refused));
         if let Some(id) = new {
