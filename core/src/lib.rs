@@ -132,6 +132,8 @@ mod debug;
 pub mod glob;
 pub mod hlc;
 mod inline;
+#[cfg(feature = "machines")]
+mod invariant;
 pub mod limits;
 #[cfg(feature = "machines")]
 pub mod lock;

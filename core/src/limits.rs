@@ -27,7 +27,7 @@ pub const CLOCK_ADVANCE_REPORTED: Duration = Duration::from_secs(5);
 pub const VERSION_RESERVATION: Duration = Duration::from_secs(10);
 
 /// Minimum lead of a reservation over the version of the write that causes it, which may be ahead of
-/// the wall clock. While the storage has little space, the minimum is [`VERSION_RESERVATION`].
+/// the wall clock. While the storage is full, the minimum is [`VERSION_RESERVATION`].
 ///
 /// A store that crashes again and again moves its clock ahead by as much each time, so it is short
 /// (our choice).
@@ -57,14 +57,6 @@ pub const COUNTER_MAX: u64 = i32::MAX as u64;
 
 /// Elements in the longest request: `SET key value NEX operand PX milliseconds`.
 pub const REQUEST_ELEMENTS_MAX: usize = 7;
-
-/// The number of evicted registrations that a store remembers, 16 bytes each, so that their STOP
-/// still gets `+OK`.
-///
-/// A deployed client fails at `:0`, and cannot know of the eviction. A registration is evicted only
-/// if a limit is reached, so the number covers a burst of evictions between the KEYNOTIFY and the
-/// STOP of one attempt to acquire a lock (our choice).
-pub const EVICTED_REGISTRATIONS_KNOWN: usize = 1_024;
 
 /// The limits of every table and queue of a store.
 ///

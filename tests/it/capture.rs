@@ -11,7 +11,7 @@ use statestore_capture::{
 use statestore_models::machines::request::StoreRequest;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Expiry, Refusal};
-use statestore_proto::store::{Durability, StorageSpace, StoreConfig};
+use statestore_proto::store::{Durability, StoreConfig};
 use statestore_proto::time::Now;
 use statestore_proto::transport::Transmit;
 
@@ -79,16 +79,16 @@ fn capture_contains_the_state_of_the_storage() {
     let config = StoreConfig::new(7).durability(Durability::All);
     let mut store = CapturedStore::capturing(config, None);
     let (set, del) = (Command::set("k", "v").encode(), Command::<&str>::Del { key: "k" }.encode());
-    for (number, space, payload, has_effect) in [
-        (1, StorageSpace::Low, &set, false),
-        (2, StorageSpace::Enough, &set, true),
-        (3, StorageSpace::Exhausted, &del, false),
-        (4, StorageSpace::Low, &del, true),
+    for (number, is_full, payload, has_effect) in [
+        (1, true, &set, false),
+        (2, false, &set, true),
+        (3, true, &set, false),
+        (4, true, &del, true),
     ] {
-        store.set_storage_space(space);
+        store.set_storage_full(is_full);
         let request = StoreRequest::with_payload("c", number, payload.clone());
         store.handle_publish(Now::default(), &request.incoming());
-        assert_eq!(store.poll_records().is_some(), has_effect, "{space:?}");
+        assert_eq!(store.poll_records().is_some(), has_effect, "{number}");
     }
     assert_eq!(play(&store.take_capture()), Ok(Vec::new()));
 }

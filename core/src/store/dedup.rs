@@ -1,8 +1,8 @@
 //! The deduplication cache: a redelivered request gets its first response again.
 //!
 //! QoS 1 delivers at least once, and the DUP flag applies to one hop only, so a duplicate is
-//! recognized by its client id, response topic, correlation data and content. GET and SCAN are not
-//! cached: reading again changes nothing, and their responses are the large ones.
+//! recognized by its client id, owner, response topic, correlation data and content. GET and SCAN
+//! are not cached: reading again changes nothing, and their responses are the large ones.
 //!
 //! Every requester can fill the cache. If it is full, the owner whose responses take the most space
 //! loses its oldest one. An unverified client id is its own owner, and all of them together count
@@ -11,8 +11,8 @@
 //! cache, whatever other owners send. Disconnected clients keep their responses too: they are about
 //! to redeliver.
 
-mod heap;
 mod owners;
+mod queue;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -30,21 +30,31 @@ use super::keyed_hash::KeyedHash;
 use super::persist::ORDER_MAX;
 use super::{Principal, RecordedResponse};
 use crate::hlc::Hlc;
+use crate::invariant::invariant;
 use crate::limits::StoreLimits;
 use crate::slab::{Slab, Slot};
 use crate::time::{Instant, whole_millis};
 use crate::transport::{Correlation, Incoming};
-use heap::Heap;
 use owners::Owners;
+use queue::Queue;
 
-/// The parts that identify a request.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct RequestKey<'a> {
-    pub(super) client_id: &'a str,
-    pub(super) response_topic: &'a str,
-    pub(super) correlation: &'a [u8],
+/// What identifies a request.
+#[derive(Clone, Copy)]
+pub(super) struct RequestId<'a> {
+    /// With a client id, which is empty if it is unknown.
+    sender: Principal<'a>,
+    response_topic: &'a str,
+    correlation: &'a [u8],
     /// See [`Dedup::content_hash`].
-    pub(super) content: u64,
+    content: u64,
+    /// The hash of all that.
+    hash: u64,
+}
+
+/// The first response to a request, and the number of that request.
+pub(super) struct First {
+    pub(super) response: Response,
+    pub(super) request_number: u64,
 }
 
 /// Payload and version of a response. The request determines the rest.
@@ -54,12 +64,11 @@ pub(super) struct Response {
     pub(super) version: Option<Hlc>,
 }
 
-/// A response to be cached, with what identifies its request besides the client id.
+/// A response to be cached, with a part of what identifies its request.
 #[derive(Debug)]
 pub(super) struct NewResponse {
     pub(super) response_topic: Arc<str>,
     pub(super) correlation: Correlation,
-    pub(super) content: u64,
     pub(super) response: Response,
     /// The time in which a duplicate may arrive.
     pub(super) retention: Duration,
@@ -68,26 +77,11 @@ pub(super) struct NewResponse {
 }
 
 impl NewResponse {
-    fn key<'a>(&'a self, client_id: &'a str) -> RequestKey<'a> {
-        RequestKey {
-            client_id,
-            response_topic: &self.response_topic,
-            correlation: self.correlation.as_bytes(),
-            content: self.content,
-        }
-    }
-
-    /// Bytes of the response and of its request key, without the client id.
-    fn len(&self) -> usize {
-        self.response_topic.len() + self.correlation.as_bytes().len() + self.response.payload.len()
-    }
-
-    /// The record of the response to a request with this number of this sender.
-    pub(super) fn to_record(
+    fn to_record(
         &self,
         sender: Principal<'_>,
-        given_at: Duration,
-        number: u64,
+        (number, content): (u64, u64),
+        given_at: u64,
     ) -> RecordedResponse {
         RecordedResponse {
             client_id: sender.client_id().unwrap_or_default().into(),
@@ -95,11 +89,11 @@ impl NewResponse {
             owner: sender.owner().map(Into::into),
             response_topic: Arc::clone(&self.response_topic),
             correlation: self.correlation.clone(),
-            content: self.content,
+            content,
             payload: self.response.payload.clone(),
             timestamp: self.response.version.clone(),
             retention: self.retention,
-            given_at,
+            given_at: Duration::from_millis(given_at),
             order: number,
         }
     }
@@ -109,12 +103,11 @@ impl NewResponse {
 #[derive(Debug)]
 pub(super) struct Dedup {
     entries: Slab<Entry>,
-    /// The entries by the hash of their request keys. Never iterated.
+    /// The entries by the hash of their [`RequestId`]. Never iterated.
     by_request: HashTable<Slot>,
-    /// The entries by the end of their retention on the [`AgeClock`].
-    deadlines: Heap<Reverse<u64>>,
+    /// The end of the retention of each entry on the [`AgeClock`].
+    deadlines: Queue<Deadline>,
     owners: Owners,
-    count: usize,
     hash: KeyedHash,
     /// True if a later store must recognize the same requests.
     is_durable: bool,
@@ -129,26 +122,33 @@ pub(super) struct Dedup {
     entry_cost: u64,
 }
 
+/// The end of a retention, the number of the request, and the slot of the entry.
+type Deadline = Reverse<(u64, u64, Slot)>;
+
+/// Returns whether the entry of a deadline still exists.
+fn is_current(entries: &Slab<Entry>, Reverse((_, number, slot)): &Deadline) -> bool {
+    entries.get(*slot).is_some_and(|entry| entry.request_number == *number)
+}
+
 #[derive(Debug)]
 struct Entry {
-    request: NewResponse,
-    /// The request number.
-    number: u64,
+    response: NewResponse,
+    /// The number and the [content](Dedup::content_hash) of the request.
+    request_number: u64,
+    content: u64,
     owner: Slot,
     /// The client id, if it is not the name of the owner.
     client_id: Option<Box<str>>,
     /// The neighbours in the list of the owner's responses.
     older: Option<Slot>,
     newer: Option<Slot>,
-    /// The place in [`Dedup::deadlines`].
-    place: usize,
     /// When the response was given, in milliseconds of the [`AgeClock`].
     given_at: u64,
     /// When the retention ends.
     deadline: u64,
-    /// Bytes of the response, of its request key, and of its owner.
+    /// Bytes of the response, and of the texts that identify its request.
     len: usize,
-    /// The hash of the request key.
+    /// The hash of the [`RequestId`].
     hash: u64,
 }
 
@@ -184,9 +184,8 @@ impl Dedup {
         Self {
             entries: Slab::new(),
             by_request: HashTable::new(),
-            deadlines: Heap::new(),
+            deadlines: Queue::new(),
             owners: Owners::new(seed),
-            count: 0,
             hash: KeyedHash::new(seed),
             is_durable,
             last_number: 0,
@@ -202,7 +201,7 @@ impl Dedup {
 
     /// A hash of the payload and timestamps of a request. Requests that reuse correlation data for
     /// other content are not duplicates.
-    pub(super) fn content_hash(&self, incoming: &Incoming<'_>) -> u64 {
+    fn content_hash(&self, incoming: &Incoming<'_>) -> u64 {
         let properties = &incoming.properties;
         // A collision only affects the client that constructed it, so this hash is not keyed.
         if !self.is_durable {
@@ -221,25 +220,62 @@ impl Dedup {
         hasher.finish()
     }
 
-    /// The hash of all parts of a request key.
-    pub(super) fn hash_of(&self, key: RequestKey<'_>) -> u64 {
+    /// What identifies a request of this sender.
+    #[inline]
+    pub(super) fn identify<'a>(
+        &self,
+        sender: Principal<'a>,
+        incoming: &Incoming<'a>,
+    ) -> RequestId<'a> {
+        let response_topic = incoming.response_topic.unwrap_or_default();
+        let correlation = incoming.correlation_data.unwrap_or_default();
+        self.id_of(sender, response_topic, correlation, self.content_hash(incoming))
+    }
+
+    fn id_of<'a>(
+        &self,
+        sender: Principal<'a>,
+        response_topic: &'a str,
+        correlation: &'a [u8],
+        content: u64,
+    ) -> RequestId<'a> {
+        let client_id = sender.client_id().unwrap_or_default();
+        let sender = Principal::recorded(client_id, sender.is_verified(), sender.owner());
         let mut hasher = self.hash.hasher();
-        key.correlation.hash(&mut hasher);
-        key.response_topic.hash(&mut hasher);
-        key.client_id.hash(&mut hasher);
-        key.content.hash(&mut hasher);
-        hasher.finish()
+        correlation.hash(&mut hasher);
+        response_topic.hash(&mut hasher);
+        client_id.hash(&mut hasher);
+        content.hash(&mut hasher);
+        RequestId { sender, response_topic, correlation, content, hash: hasher.finish() }
     }
 
-    /// Finds the first response to a request and the number of that request. Call
-    /// [`expire`](Self::expire) first. `hash` is the [hash](Self::hash_of) of the key.
-    pub(super) fn find(&self, hash: u64, key: RequestKey<'_>) -> Option<(Response, u64)> {
-        let entry = self.entries.get(self.find_slot(hash, key)?)?;
-        Some((entry.request.response.clone(), entry.number))
+    /// Finds the first response to a request. Call [`expire`](Self::expire) first.
+    #[inline]
+    pub(super) fn look_up(&self, id: RequestId<'_>) -> Option<First> {
+        let entry = self.entries.get(self.find(id)?)?;
+        Some(First {
+            response: entry.response.response.clone(),
+            request_number: entry.request_number,
+        })
     }
 
-    fn find_slot(&self, hash: u64, key: RequestKey<'_>) -> Option<Slot> {
-        self.by_request.find(hash, |slot| self.key_at(*slot) == Some(key)).copied()
+    fn find(&self, id: RequestId<'_>) -> Option<Slot> {
+        self.by_request.find(id.hash, |slot| self.is_response_to(*slot, id)).copied()
+    }
+
+    /// Another owner with the same client id does not get the response.
+    fn is_response_to(&self, slot: Slot, id: RequestId<'_>) -> bool {
+        self.entries.get(slot).is_some_and(|entry| {
+            let response = &entry.response;
+            (entry.hash, entry.content) == (id.hash, id.content)
+                && response.correlation.as_bytes() == id.correlation
+                && *response.response_topic == *id.response_topic
+                && self.sender_of(entry) == Some(id.sender)
+        })
+    }
+
+    fn sender_of<'a>(&'a self, entry: &'a Entry) -> Option<Principal<'a>> {
+        self.owners.sender(entry.owner, entry.client_id.as_deref())
     }
 
     /// The number for the next request that is cached. Numbers start at 1, and records with a
@@ -253,22 +289,19 @@ impl Dedup {
         self.last_response
     }
 
-    /// The age clock at `now`, for the record of a response.
-    pub(super) fn age_at(&self, now: Instant) -> Duration {
-        Duration::from_millis(self.age_clock.now(now))
-    }
-
-    /// Caches the response to a request that was not [found](Self::find). `hash` is the
-    /// [hash](Self::hash_of) of the request key.
-    pub(super) fn insert(
+    /// Caches the response to a request that was not [found](Self::look_up). Returns its record, if
+    /// it has one.
+    pub(super) fn remember(
         &mut self,
         now: Instant,
-        hash: u64,
-        sender: Principal<'_>,
+        id: RequestId<'_>,
         response: NewResponse,
-    ) {
+    ) -> Option<RecordedResponse> {
         let (number, given_at) = (self.next_number(), self.age_clock.now(now));
-        self.insert_entry(number, given_at, hash, sender, response);
+        let record = || response.to_record(id.sender, (number, id.content), given_at);
+        let recorded = response.is_recorded.then(record);
+        self.insert(number, given_at, id, response);
+        recorded
     }
 
     /// Caches the response of a record.
@@ -283,7 +316,6 @@ impl Dedup {
         let response = NewResponse {
             response_topic: Arc::clone(&recorded.response_topic),
             correlation: recorded.correlation.clone(),
-            content: recorded.content,
             response: Response {
                 payload: recorded.payload.clone(),
                 version: recorded.timestamp.clone(),
@@ -291,59 +323,57 @@ impl Dedup {
             retention: recorded.retention,
             is_recorded: true,
         };
-        let key = response.key(&recorded.client_id);
-        let hash = self.hash_of(key);
+        let (topic, correlation) = (&recorded.response_topic, recorded.correlation.as_bytes());
+        let id = self.id_of(recorded.sender(), topic, correlation, recorded.content);
         // The records of a store contain a request again only after its retention.
-        if let Some(outdated) = self.find_slot(hash, key) {
+        if let Some(outdated) = self.find(id) {
             self.remove(outdated);
         }
-        self.insert_entry(recorded.order, given_at, hash, recorded.sender(), response);
+        self.insert(recorded.order, given_at, id, response);
     }
 
-    fn insert_entry(
-        &mut self,
-        number: u64,
-        given_at: u64,
-        hash: u64,
-        sender: Principal<'_>,
-        request: NewResponse,
-    ) {
+    fn insert(&mut self, number: u64, given_at: u64, id: RequestId<'_>, response: NewResponse) {
+        let RequestId { sender, content, hash, .. } = id;
         self.reserve_number(number);
         self.last_response = number;
-        let Some(owner) = self.owners.owner(sender) else { return };
+        let Some(owner) = invariant(self.owners.owner(sender)) else { return };
         let client_id = sender.client_id().unwrap_or_default();
         let is_shared = self.owners.is_shared(owner);
         let (older, newer) = (self.owners.newest(owner), None);
-        let retention = u64::try_from(request.retention.as_millis()).unwrap_or(u64::MAX);
+        let retention = u64::try_from(response.retention.as_millis()).unwrap_or(u64::MAX);
         let deadline = given_at.saturating_add(retention);
-        let len = client_id.len() + sender.owner().map_or(0, str::len) + request.len();
+        let len = client_id.len()
+            + sender.owner().map_or(0, str::len)
+            + id.response_topic.len()
+            + id.correlation.len()
+            + response.response.payload.len();
         let entry = Entry {
-            request,
-            number,
+            response,
+            request_number: number,
+            content,
             owner,
             client_id: is_shared.then(|| client_id.into()),
             older,
             newer,
-            place: 0,
             given_at,
             deadline,
             len,
             hash,
         };
-        let Some(slot) = self.entries.insert(entry) else { return };
+        let Some(slot) = invariant(self.entries.insert(entry)) else { return };
         let entries = &self.entries;
         let rehash = |slot: &Slot| entries.get(*slot).map_or(0, |entry| entry.hash);
         self.by_request.insert_unique(hash, slot, rehash);
-        self.deadlines.insert(Reverse(deadline), slot, places_in(&mut self.entries));
+        let end = Reverse((deadline, number, slot));
+        self.deadlines.push(end, self.by_request.len(), |end| is_current(entries, end));
         if let Some(older) = older.and_then(|older| self.entries.get_mut(older)) {
             older.newer = Some(slot);
         }
-        self.count += 1;
         self.bytes += len;
         let cost = self.cost(len);
         self.owners.add(owner, (number, slot), cost);
-        while self.count > self.count_max || self.bytes > self.bytes_max {
-            let Some(oldest) = self.owners.first_to_lose() else { return };
+        while self.len() > self.count_max || self.bytes > self.bytes_max {
+            let Some(oldest) = invariant(self.owners.first_to_lose()) else { return };
             self.remove(oldest);
         }
     }
@@ -356,7 +386,9 @@ impl Dedup {
     /// Removes responses whose retention has passed.
     pub(super) fn expire(&mut self, now: Instant) {
         let age = self.age_clock.now(now);
-        while let Some((Reverse(deadline), slot)) = self.deadlines.first() {
+        loop {
+            let first = self.deadlines.first(|end| is_current(&self.entries, end));
+            let Some(Reverse((deadline, _, slot))) = first else { return };
             if age < deadline {
                 return;
             }
@@ -373,55 +405,48 @@ impl Dedup {
     ) -> impl Iterator<Item = RecordedResponse> {
         let now = self.age_clock.now(now);
         let is_wanted = |entry: &&Entry| {
-            entry.number > after
-                && entry.number <= until
-                && entry.request.is_recorded
+            entry.request_number > after
+                && entry.request_number <= until
+                && entry.response.is_recorded
                 && now < entry.deadline
         };
         let mut found: Vec<&Entry> = self.entries.iter().filter(is_wanted).collect();
-        found.sort_unstable_by_key(|entry| entry.number);
+        found.sort_unstable_by_key(|entry| entry.request_number);
         found.into_iter().filter_map(|entry| self.to_record(entry))
     }
 
     fn to_record(&self, entry: &Entry) -> Option<RecordedResponse> {
-        let Entry { request, number, owner, client_id, given_at, .. } = entry;
-        let sender = self.owners.sender(*owner, client_id.as_deref())?;
-        Some(request.to_record(sender, Duration::from_millis(*given_at), *number))
+        Some(entry.response.to_record(
+            self.sender_of(entry)?,
+            (entry.request_number, entry.content),
+            entry.given_at,
+        ))
     }
 
     fn remove(&mut self, slot: Slot) {
-        let Some(&Entry { owner, older, newer, place, len, hash, .. }) = self.entries.get(slot)
-        else {
-            return;
-        };
+        let Some(entry) = invariant(self.entries.get(slot)) else { return };
+        let &Entry { owner, older, newer, len, hash, .. } = entry;
         let cost = self.cost(len);
         self.entries.clear(slot);
-        self.count -= 1;
         self.bytes -= len;
-        if let Ok(entry) = self.by_request.find_entry(hash, |other| *other == slot) {
+        let found = self.by_request.find_entry(hash, |other| *other == slot);
+        if let Some(entry) = invariant(found.ok()) {
             entry.remove();
         }
-        self.deadlines.remove(place, places_in(&mut self.entries));
         if let Some(older) = older.and_then(|older| self.entries.get_mut(older)) {
             older.newer = newer;
         }
         let newer_entry = newer.and_then(|newer| self.entries.get_mut(newer));
         let next = newer.zip(newer_entry).map(|(slot, entry)| {
             entry.older = older;
-            (entry.number, slot)
+            (entry.request_number, slot)
         });
         self.owners.remove(owner, (older, next), cost);
     }
 
-    fn key_at(&self, slot: Slot) -> Option<RequestKey<'_>> {
-        let Entry { request, owner, client_id, .. } = self.entries.get(slot)?;
-        let client_id = client_id.as_deref().or_else(|| self.owners.name(*owner))?;
-        Some(request.key(client_id))
-    }
-
     /// The number of cached responses.
-    pub(super) const fn len(&self) -> usize {
-        self.count
+    pub(super) fn len(&self) -> usize {
+        self.by_request.len()
     }
 
     /// Bytes of the cached responses, and of the client ids, owners, topics and correlation data.
@@ -429,18 +454,28 @@ impl Dedup {
         self.bytes
     }
 
-    /// The cost of a response against both limits, in bytes: its own bytes, plus the bytes per
-    /// entry if both limits are used up evenly.
+    /// Bytes of a response plus the average share of one entry, which weighs the limit of entries
+    /// and the limit of bytes equally.
     const fn cost(&self, len: usize) -> u64 {
         len as u64 + self.entry_cost
     }
 }
 
-/// Stores the places of entries in [`Dedup::deadlines`].
-fn places_in(entries: &mut Slab<Entry>) -> impl FnMut(Slot, usize) {
-    |slot, place| {
-        if let Some(entry) = entries.get_mut(slot) {
-            entry.place = place;
-        }
-    }
+/// The retention of a response if its request lacks a message expiry interval.
+const RETENTION: Duration = Duration::from_secs(60);
+
+/// The shortest retention of a response. A request with a message expiry interval of zero is
+/// delivered at once, and may be delivered twice.
+const RETENTION_MIN: Duration = Duration::from_secs(1);
+
+/// The longest retention of a response. A duplicate that a broker holds back for longer is executed
+/// again, and responses that are retained for longer than others do not use up the cache (our
+/// choice).
+const RETENTION_MAX: Duration = Duration::from_secs(60 * 60);
+
+/// The retention of the response to a request: twice the message expiry interval, since a duplicate
+/// may arrive at the broker just before that has passed, and may then wait there for as long again.
+pub(super) fn retention(incoming: &Incoming<'_>) -> Duration {
+    let twice = incoming.message_expiry.map(|seconds| Duration::from_secs(2 * u64::from(seconds)));
+    twice.unwrap_or(RETENTION).clamp(RETENTION_MIN, RETENTION_MAX)
 }

@@ -37,7 +37,15 @@
 //!
 //! # Stages
 //!
-//! A request passes the stages that [`rules`](crate::rules) lists.
+//! A request passes the stages that [`rules`](crate::rules) lists:
+//!
+//! ```text
+//! address -> decode -> authorize -> look up -> timestamps
+//!         -> gather -> decide -> apply -> remember -> respond
+//! ```
+//!
+//! No stage calls the next one. A stage that can refuse the request returns [`Refused`]. A change
+//! of a table returns its effects: its record, and its notifications.
 //!
 //! # Time
 //!
@@ -48,10 +56,10 @@
 //! # Delivery
 //!
 //! Each request with a delivery token causes one [`Transmit::Acknowledge`], after its response and
-//! in order of arrival. A redelivered request with the same payload and timestamps gets its first
-//! response from a bounded cache, unless the rights of its client were revoked since. GET and SCAN
-//! only read, so they are executed again; so is KEYNOTIFY, since a client that gets `+OK` must be
-//! registered.
+//! in order of arrival. A redelivered request with the same payload, timestamps and owner gets its
+//! first response from a bounded cache, unless the rights of its client were revoked since. GET and
+//! SCAN only read, so they are executed again; so is KEYNOTIFY, since a client that gets `+OK` must
+//! be registered.
 //!
 //! If the cache is full, the [owner](Principal::owner) whose responses take the most space loses
 //! its oldest one. An unverified client id is its own owner, but all of them together count as one
@@ -107,19 +115,22 @@
 mod config;
 mod counters;
 mod dedup;
-mod fan_outs;
+mod effects;
 mod keyed_hash;
 mod keyspace;
+mod notifications;
 mod outbox;
 mod outcome;
 mod persist;
-mod pipeline;
 mod principal;
+mod process;
 mod refused;
 mod registrations;
+mod request;
+mod scan;
 mod scan_token;
 mod storage;
-mod unacknowledged;
+mod tables;
 mod unpersisted;
 mod usage;
 
@@ -132,6 +143,7 @@ pub use config::{
     StoreSettings,
 };
 pub use counters::{Counters, OutcomeCounts};
+pub use keyspace::StoredEntry;
 pub use outcome::{ClockAdvance, DropReason, Handled, RequestOutcome};
 pub use persist::{
     Batch, BatchId, RECORDS_FORMAT, Record, RecordedExpiry, RecordedResponse, RecordsError,
@@ -139,17 +151,18 @@ pub use persist::{
 };
 pub use principal::{Authorizer, Principal};
 pub use refused::Refused;
-pub use storage::StorageSpace;
+pub use usage::ClientUsage;
 
-use crate::hlc::{FencingToken, HybridClock, Version, VersionRef};
+use crate::hlc::{HybridClock, VersionRef};
 use crate::machine::{Input, Machine};
 use crate::time::{Instant, Now, UnixTime};
 use crate::transport::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
 use dedup::Dedup;
-use keyspace::{Entry, Keyspace};
+use keyspace::Keyspace;
 use outbox::{DependsOn, Outbox};
 use registrations::Registrations;
 use scan_token::ScanTokens;
+use tables::Tables;
 
 /// The number of expired values that one [`Input::Timeout`], or one request,
 /// removes.
@@ -161,9 +174,7 @@ const EXPIRY_PAUSE: Duration = Duration::from_millis(1);
 /// A state store. See the [module documentation](self).
 pub struct Store {
     config: StoreConfig,
-    clock: HybridClock,
-    keyspace: Keyspace,
-    registrations: Registrations,
+    tables: Tables,
     dedup: Dedup,
     outbox: Outbox,
     scan_tokens: ScanTokens,
@@ -173,60 +184,9 @@ pub struct Store {
     is_subscribed: bool,
     /// Expired values that [`Input::Timeout`] left are not due before this.
     expiry_resumes: Instant,
-    /// The versions below this time are reserved by a record, if not every write has a record.
-    reserved: UnixTime,
     counters: Counters,
-    /// The number of calls of [`handle_publish`](Store::handle_publish).
-    handed_over: u64,
-    storage_space: StorageSpace,
-}
-
-/// A stored value.
-#[derive(Clone)]
-pub struct StoredEntry<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// The value.
-    pub value: &'a [u8],
-    /// The version.
-    pub version: Version,
-    /// The fence of the key.
-    pub fencing_token: Option<&'a FencingToken>,
-    /// When the value expires.
-    pub expires: Option<Instant>,
-    /// True if the value expires and was set on a condition (NX or NEX), as a lock is.
-    pub is_lease: bool,
-    /// True if the value is durable with [`Durability::Requested`]: its SET or its key asks for it.
-    pub persist: bool,
-}
-
-/// The usage of one verified client, which counts against its
-/// [share](crate::limits::StoreLimits::client_percent).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ClientUsage {
-    /// Keys that the client wrote last, including expired ones that were not removed yet.
-    pub keys: usize,
-    /// Bytes of these keys and their values.
-    pub bytes: usize,
-    /// Registrations.
-    pub registrations: usize,
-    /// Bytes of their keys and of the client id, which counts once for each.
-    pub registration_bytes: usize,
-}
-
-impl fmt::Debug for StoredEntry<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoredEntry")
-            .field("key", &crate::debug::Key(self.key))
-            .field("value", &crate::debug::Value(self.value))
-            .field("version", &self.version)
-            .field("fencing_token", &self.fencing_token)
-            .field("expires", &self.expires)
-            .field("is_lease", &self.is_lease)
-            .field("persist", &self.persist)
-            .finish()
-    }
+    /// The number of messages: calls of [`handle_publish`](Store::handle_publish).
+    messages: u64,
 }
 
 impl Store {
@@ -244,19 +204,21 @@ impl Store {
         // unbounded, so no request is refused because of the versions that the store has issued.
         let clock = HybridClock::new(config.node_id.clone()).with_drift_max(Duration::MAX);
         Self {
-            clock,
-            keyspace: Keyspace::new(seed, config.node_id.clone()),
-            registrations: Registrations::new(seed),
+            tables: Tables {
+                keyspace: Keyspace::new(seed, config.node_id.clone(), config.durability),
+                registrations: Registrations::new(),
+                clock,
+                reserved: UnixTime::default(),
+                is_storage_full: false,
+            },
             dedup: Dedup::new(seed, &config.limits, config.is_durable()),
             outbox: Outbox::new(seed, config.holds_reads(), &config.limits),
             scan_tokens: ScanTokens::new(config.effective_scan_secret()),
             connections: 0,
             is_subscribed: false,
             expiry_resumes: Instant::default(),
-            reserved: UnixTime::default(),
             counters: Counters::default(),
-            handed_over: 0,
-            storage_space: StorageSpace::default(),
+            messages: 0,
             config,
         }
     }
@@ -293,7 +255,7 @@ impl Store {
     /// dropped. Call this only while [`can_receive`](Self::can_receive) returns true; otherwise the
     /// message is counted and ignored, without an acknowledgement.
     pub fn handle_publish<'a>(&mut self, now: Now, incoming: &Incoming<'a>) -> Handled<'a> {
-        self.handed_over += 1;
+        self.messages += 1;
         let handled = if self.can_receive() {
             self.dedup.expire(now.instant);
             let handled = self.process(now, incoming);
@@ -304,7 +266,7 @@ impl Store {
             self.outbox.close_unit();
             handled
         } else {
-            self.handled(None, RequestOutcome::Dropped(DropReason::Overloaded))
+            self.dropped(DropReason::Overloaded)
         };
         self.counters.count(&handled);
         handled
@@ -313,8 +275,8 @@ impl Store {
     /// Handles the end of a client's connection: all its registrations end, whether or not its MQTT
     /// session continues.
     fn handle_client_gone(&mut self, _now: Now, client_id: &str) {
-        let ended = self.registrations.remove_client(client_id);
-        self.record_loss(ended);
+        let ended = self.tables.registrations.remove_client(client_id);
+        self.lose(ended);
         self.outbox.close_unit();
     }
 
@@ -328,12 +290,12 @@ impl Store {
         self.outbox.acknowledge(token);
         match reason {
             ReasonCode::NO_MATCHING_SUBSCRIBERS => {
-                let is_new = self.registrations.silence(now.instant, token);
+                let is_new = self.tables.registrations.silence(now.instant, token);
                 self.counters.registrations_silenced += u64::from(is_new);
             }
             ReasonCode::SUCCESS => {
                 let kept = self.config.limits.unverified_registrations_kept;
-                self.registrations.record_delivery(now.instant + kept, token);
+                self.tables.registrations.record_delivery(now.instant + kept, token);
             }
             _ => {}
         }
@@ -346,16 +308,9 @@ impl Store {
     /// [`poll_timeout`](Self::poll_timeout) returns a time again when the queue has capacity.
     fn handle_timeout(&mut self, now: Now) {
         self.dedup.expire(now.instant);
-        self.expiry_resumes = Instant::default();
-        for _ in 0..EXPIRIES_MAX {
-            if !self.can_expire() {
-                return;
-            }
-            let Some(slot) = self.keyspace.pop_expired(now.instant) else { return };
-            self.expire(slot);
-            self.outbox.close_unit();
-        }
-        self.expiry_resumes = now.instant + EXPIRY_PAUSE;
+        let packets = self.config.limits.registrations_per_key_max;
+        let is_done = self.remove_expired(now.instant, packets);
+        self.expiry_resumes = if is_done { Instant::default() } else { now.instant + EXPIRY_PAUSE };
     }
 
     /// Reports that a batch, and every batch before it, is durable. Packets that waited for them
@@ -392,7 +347,7 @@ impl Store {
     /// when packets must be sent first.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let next = self.keyspace.next_expiry().filter(|_| self.can_expire())?;
+        let next = self.tables.keyspace.next_expiry().filter(|_| self.can_expire())?;
         Some(next.max(self.expiry_resumes))
     }
 
@@ -425,32 +380,21 @@ impl Store {
     /// The value of a key.
     #[must_use]
     pub fn get(&self, now: Now, key: &[u8]) -> Option<StoredEntry<'_>> {
-        let entry = self.keyspace.entry(key)?;
-        (!entry.is_expired(now.instant)).then(|| self.stored_entry(entry))
+        let entry = self.tables.keyspace.entry(key)?;
+        (!entry.is_expired(now.instant)).then(|| self.tables.keyspace.stored_entry(entry))
     }
 
     /// All stored values, in an order that depends only on the calls made.
     pub fn iter(&self, now: Now) -> impl Iterator<Item = StoredEntry<'_>> {
-        let entries = self.keyspace.iter().filter(move |entry| !entry.is_expired(now.instant));
-        entries.map(|entry| self.stored_entry(entry))
-    }
-
-    fn stored_entry<'a>(&self, entry: &'a Entry) -> StoredEntry<'a> {
-        StoredEntry {
-            key: entry.key(),
-            value: entry.value(),
-            version: self.keyspace.version_of(entry),
-            fencing_token: entry.fence(),
-            expires: entry.expires(),
-            is_lease: entry.is_lease(),
-            persist: entry.is_persistent(),
-        }
+        let entries =
+            self.tables.keyspace.iter().filter(move |entry| !entry.is_expired(now.instant));
+        entries.map(|entry| self.tables.keyspace.stored_entry(entry))
     }
 
     /// The number of keys, including expired ones that were not removed yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.keyspace.len()
+        self.tables.keyspace.len()
     }
 
     /// Returns whether the store is empty.
@@ -462,13 +406,13 @@ impl Store {
     /// Bytes of all keys and values.
     #[must_use]
     pub const fn bytes(&self) -> usize {
-        self.keyspace.bytes()
+        self.tables.keyspace.bytes()
     }
 
     /// The number of registrations, including silenced ones.
     #[must_use]
     pub fn registrations(&self) -> usize {
-        self.registrations.len()
+        self.tables.registrations.len()
     }
 
     /// The number of silenced registrations: a notification had
@@ -481,7 +425,7 @@ impl Store {
     /// registration is notified, and silenced again.
     #[must_use]
     pub fn silenced_registrations(&self) -> usize {
-        self.registrations.silenced()
+        self.tables.registrations.silenced()
     }
 
     /// The number of packets that wait to be polled or for a batch, or of records that wait to be
@@ -497,6 +441,69 @@ impl Store {
         self.outbox.bytes()
     }
 
+    /// Sets whether the storage for records is full, for what grows. Measure its free bytes before
+    /// each request.
+    ///
+    /// While it is full, a SET whose value needs a record and a KEYNOTIFY that needs one get the
+    /// quota error. All other requests are executed: reads, deletions, which free space later, and
+    /// values that are not durable. Keys expire and registrations end. Their records need the
+    /// [space to remove everything](Self::removal_bytes), and a value that is not durable needs a
+    /// reservation of versions every ten seconds. Responses get no records: after a restart a
+    /// redelivered deletion is executed again.
+    ///
+    /// ```
+    /// use statestore_proto::store::{Durability, Store, StoreConfig};
+    ///
+    /// /// `free` are the bytes of the storage that are free without the commit in progress, and
+    /// /// `commit` are the bytes of that one: `Batch::bytes`, or 0.
+    /// fn update_space(store: &mut Store, free: usize, commit: usize, reserve: usize) {
+    ///     // This engine writes each record to a log and to a database.
+    ///     let unwritten = store.waiting_record_bytes() + commit;
+    ///     let needed = 2 * (unwritten + store.removal_bytes());
+    ///     store.set_storage_full(free < needed + reserve);
+    /// }
+    ///
+    /// let mut store = Store::new(StoreConfig::new(7).durability(Durability::All));
+    /// update_space(&mut store, 100 << 20, 0, 64 << 20);
+    /// # assert_eq!((store.waiting_record_bytes(), store.removal_bytes()), (0, 0));
+    /// ```
+    pub const fn set_storage_full(&mut self, is_full: bool) {
+        self.tables.is_storage_full = is_full;
+    }
+
+    /// Bytes of the records that [`poll_records`](Self::poll_records) has not returned yet.
+    #[must_use]
+    pub const fn waiting_record_bytes(&self) -> usize {
+        self.outbox.record_bytes()
+    }
+
+    /// Maximum bytes of the records that remove all durable keys and registrations. Reserve this
+    /// space, since keys expire and registrations end even while the
+    /// [storage is full](Self::set_storage_full).
+    #[must_use]
+    pub fn removal_bytes(&self) -> usize {
+        storage::removal_bytes(&self.config, &self.tables)
+    }
+
+    /// Maximum bytes of the records of a [snapshot](Self::snapshot). For one in progress, see
+    /// [`SnapshotPosition::bytes_left`].
+    ///
+    /// ```
+    /// use statestore_proto::store::{Durability, Store, StoreConfig};
+    ///
+    /// /// The records of requests that are handled during the snapshot need space too.
+    /// fn can_begin(store: &Store, free: usize, during: usize) -> bool {
+    ///     free >= store.snapshot_bytes() + store.removal_bytes() + during
+    /// }
+    ///
+    /// let store = Store::new(StoreConfig::new(7).durability(Durability::All));
+    /// assert!(can_begin(&store, 1 << 20, 0) && !can_begin(&store, 0, 0));
+    /// ```
+    #[must_use]
+    pub fn snapshot_bytes(&self) -> usize {
+        storage::snapshot_bytes(&self.config, &self.tables, &self.dedup)
+    }
+
     /// The usage of the [owner](Principal::owner) of a verified client, or of the client; zero for
     /// an unverified one.
     ///
@@ -508,9 +515,9 @@ impl Store {
     /// ```
     #[must_use]
     pub fn usage_of(&self, principal: Principal<'_>) -> ClientUsage {
-        let owner = self.keyspace.owner_of(principal);
-        let keys = self.keyspace.usage_of(owner);
-        let registrations = self.registrations.usage_of(owner);
+        let owner = self.tables.keyspace.owner_of(principal);
+        let keys = self.tables.keyspace.usage_of(owner);
+        let registrations = self.tables.registrations.usage_of(owner);
         ClientUsage {
             keys: keys.count,
             bytes: keys.bytes,
@@ -522,7 +529,7 @@ impl Store {
     /// The greatest version that was issued or restored; zero if there is none.
     #[must_use]
     pub fn last_version(&self) -> VersionRef<'_> {
-        VersionRef::new(self.clock.last())
+        VersionRef::new(self.tables.clock.last())
     }
 
     /// The counters of the store.

@@ -2,17 +2,18 @@
 //! persisted.
 
 use alloc::collections::VecDeque;
-use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use bytes::Bytes;
-
-use super::fan_outs::FanOuts;
+use super::effects::Recording;
+use super::notifications::{Notification, Notifications};
 use super::persist::{Batch, BatchId, Record};
-use super::unacknowledged::{PendingNotification, Unacknowledged};
+use super::registrations::Registration;
 use super::unpersisted::UnpersistedKeys;
 use crate::hlc::Hlc;
+use crate::invariant::invariant;
 use crate::limits::StoreLimits;
+use crate::message::Notification as Change;
 use crate::slab::{Slab, Slot};
 use crate::topic;
 use crate::transport::{PublishToken, SubscribeToken, Transmit};
@@ -36,8 +37,7 @@ pub(super) struct Outbox {
     ready: VecDeque<Packet>,
     /// The queued packets that are not notifications.
     others: Slab<Transmit>,
-    unacknowledged: Unacknowledged,
-    fan_outs: FanOuts,
+    notifications: Notifications,
     /// Packets that wait for a unit, ordered by unit.
     held: VecDeque<Held>,
     held_count: usize,
@@ -47,8 +47,6 @@ pub(super) struct Outbox {
     /// The unit of the last record that reserves versions.
     reservation: u64,
     reads_are_linearizable: bool,
-    /// True if a packet waits for the next unit, which may be empty.
-    is_barrier_wanted: bool,
     /// Bytes of the queued packets, except the payloads of notifications.
     bytes: usize,
     /// The number of the last complete unit.
@@ -58,8 +56,6 @@ pub(super) struct Outbox {
     /// The number of the last unit that was persisted.
     persisted: u64,
     unpersisted: UnpersistedKeys,
-    /// Buffer for the topic of a notification. A topic has at most 64 KiB.
-    topic_buffer: String,
 }
 
 /// The packets that wait for one unit.
@@ -73,7 +69,7 @@ struct Held {
 #[derive(Debug)]
 enum Packet {
     /// The PUBLISH is built when it is sent.
-    Notification(PendingNotification),
+    Notification(Notification),
     /// A packet in [`Outbox::others`].
     Other(Slot),
 }
@@ -95,21 +91,18 @@ impl Outbox {
             subscribe: None,
             ready: VecDeque::new(),
             others: Slab::new(),
-            unacknowledged: Unacknowledged::new(limits.outgoing_max, limits.outgoing_bytes_max),
-            fan_outs: FanOuts::new(),
+            notifications: Notifications::new(limits),
             held: VecDeque::new(),
             held_count: 0,
             records: VecDeque::new(),
             record_bytes: 0,
             reservation: 0,
             reads_are_linearizable,
-            is_barrier_wanted: false,
             bytes: 0,
             units: 0,
             handed_out: 0,
             persisted: 0,
             unpersisted: UnpersistedKeys::new(seed),
-            topic_buffer: String::new(),
         }
     }
 
@@ -120,7 +113,7 @@ impl Outbox {
     /// Bytes of payloads, topics, keys and values in queued packets, and of the records that were
     /// not handed out. A response with a record counts twice.
     pub(super) const fn bytes(&self) -> usize {
-        self.bytes + self.fan_outs.queued_bytes() + self.record_bytes
+        self.bytes + self.notifications.queued_bytes() + self.record_bytes
     }
 
     /// Bytes of the records that were not handed out.
@@ -137,53 +130,64 @@ impl Outbox {
         let bytes = queued_bytes(&transmit);
         let unit = self.unit_to_wait_for(depends_on);
         // `None` with 2^32 queued packets, which the limit of the queue excludes.
-        if let Some(slot) = self.others.insert(transmit) {
+        if let Some(slot) = invariant(self.others.insert(transmit)) {
             self.bytes += bytes;
             self.enqueue(unit, Packet::Other(slot));
         }
     }
 
-    /// Adds the fan-out of a change. Queue at least one notification of it.
-    pub(super) fn add_fan_out(&mut self, payload: Bytes, version: Hlc, key: &[u8]) -> Option<Slot> {
-        self.fan_outs.insert(payload, version, key)
-    }
-
-    /// Queues a notification. It can be sent when `unit` is persisted;
-    /// [`unit_to_wait_for`](Self::unit_to_wait_for) returns it for the key.
-    pub(super) fn notify(&mut self, unit: Option<u64>, notification: PendingNotification) {
-        self.fan_outs.add_queued(notification.fan_out);
-        self.enqueue(unit, Packet::Notification(notification));
+    /// Queues a notification for each registration that is not silenced, in its dialect. Returns
+    /// their number.
+    pub(super) fn notify(
+        &mut self,
+        key: &[u8],
+        change: &Change<&[u8]>,
+        version: &Hlc,
+        registrations: &[Arc<Registration>],
+    ) -> u64 {
+        let mut registrations = registrations.iter().filter(|it| !it.is_silenced()).peekable();
+        if registrations.peek().is_none() {
+            return 0;
+        }
+        let unit = self.unit_to_wait_for(DependsOn::Key(key));
+        let mut count = 0;
+        // One fan-out for each dialect.
+        let mut fan_outs: [Option<Slot>; 2] = [None, None];
+        for registration in registrations {
+            let Some(fan_out) = fan_outs.get_mut(registration.dialect as usize) else { continue };
+            if fan_out.is_none() {
+                let payload = change.encode(registration.dialect).into();
+                *fan_out = self.notifications.add_fan_out(payload, version.clone(), key);
+            }
+            let Some(fan_out) = invariant(*fan_out) else { continue };
+            let notification = self.notifications.queue(Arc::clone(registration), fan_out);
+            self.enqueue(unit, Packet::Notification(notification));
+            count += 1;
+        }
+        count
     }
 
     /// Queues the unacknowledged notifications again, before all other packets.
     pub(super) fn requeue_unacknowledged(&mut self) {
-        for notification in self.unacknowledged.drain_newest_first() {
-            self.fan_outs.requeue(notification.fan_out);
+        while let Some(notification) = self.notifications.requeue_newest() {
             self.ready.push_front(Packet::Notification(notification));
         }
     }
 
     /// Removes a notification that has its PUBACK.
     pub(super) fn acknowledge(&mut self, token: PublishToken) {
-        self.unacknowledged.acknowledge(&mut self.fan_outs, token);
+        self.notifications.acknowledge(token);
     }
 
-    /// The unit that a packet waits for; `None` if it can be sent. With linearizable reads, this
-    /// requests the next unit, which may be empty.
-    pub(super) fn unit_to_wait_for(&mut self, depends_on: DependsOn<'_>) -> Option<u64> {
+    /// The unit that a packet waits for; `None` if it can be sent. With linearizable reads, this is
+    /// at least the next one that is handed out.
+    fn unit_to_wait_for(&self, depends_on: DependsOn<'_>) -> Option<u64> {
         let unit = match depends_on {
-            DependsOn::Nothing => None,
+            DependsOn::Nothing => return None,
             DependsOn::Key(key) => self.unpersisted.unit_of(key),
             DependsOn::Everything => self.unpersisted.last(),
         };
-        let barrier = match depends_on {
-            DependsOn::Key(_) | DependsOn::Everything if self.reads_are_linearizable => {
-                self.is_barrier_wanted = true;
-                Some(self.handed_out + 1)
-            }
-            _ => None,
-        };
-        unit.max(barrier)
+        unit.max(self.reads_are_linearizable.then_some(self.handed_out + 1))
     }
 
     fn enqueue(&mut self, unit: Option<u64>, packet: Packet) {
@@ -205,17 +209,12 @@ impl Outbox {
         loop {
             match self.ready.pop_front()? {
                 Packet::Other(slot) => {
-                    let transmit = self.others.remove(slot)?;
+                    let transmit = invariant(self.others.remove(slot))?;
                     self.bytes -= queued_bytes(&transmit);
                     return Some(transmit);
                 }
-                Packet::Notification(notification) if notification.registration.is_silenced() => {
-                    self.fan_outs.remove_queued(notification.fan_out);
-                }
                 Packet::Notification(notification) => {
-                    let publish = notification.to_publish(&self.fan_outs, &mut self.topic_buffer);
-                    self.unacknowledged.push(&mut self.fan_outs, notification);
-                    if let Some(publish) = publish {
+                    if let Some(publish) = self.notifications.send(notification) {
                         return Some(Transmit::Publish(publish));
                     }
                 }
@@ -223,34 +222,37 @@ impl Outbox {
         }
     }
 
-    /// Adds a record to the current unit. Later packets about this key wait for it.
-    pub(super) fn record(&mut self, key: &[u8], record: Record) {
+    /// Adds a record to the current unit. Later packets about this key wait for what is recorded.
+    pub(super) fn record(&mut self, key: &[u8], recording: Recording) {
         let unit = self.units + 1;
+        let record = match recording {
+            Recording::LastReservation => {
+                // Uses the last unit, not that of the reservation: `unpersisted` must stay sorted
+                // by unit.
+                let last = self.unpersisted.last().filter(|_| self.reservation > self.persisted);
+                if let Some(unit) = last {
+                    self.unpersisted.insert(unit, key);
+                }
+                return;
+            }
+            Recording::Record(record) => record,
+            Recording::Reservation(record) => {
+                self.reservation = unit;
+                record
+            }
+        };
         self.record_bytes += record.len();
         self.unpersisted.insert(unit, key);
         self.records.push_back((unit, record));
     }
 
-    /// Adds a record that reserves versions, for a write of this key that has no record.
-    pub(super) fn record_reservation(&mut self, key: &[u8], record: Record) {
-        self.reservation = self.units + 1;
-        self.record(key, record);
-    }
-
-    /// Has packets about this key wait until the last reservation of versions is persisted: a write
-    /// without a record got one of these versions.
-    pub(super) fn wait_for_reservation(&mut self, key: &[u8]) {
-        // A later unit than that of the reservation, because the units of keys are in order.
-        let last = self.unpersisted.last().filter(|_| self.reservation > self.persisted);
-        if let Some(unit) = last {
-            self.unpersisted.insert(unit, key);
-        }
-    }
-
-    /// Closes the current unit, unless it is empty.
+    /// Closes the current unit, unless it is empty and no packet waits for it.
     pub(super) fn close_unit(&mut self) {
         let has_records = self.records.back().is_some_and(|(unit, _)| *unit > self.units);
-        if has_records || (self.is_barrier_wanted && self.units == self.handed_out) {
+        let next = self.units + 1;
+        let is_barrier =
+            self.units == self.handed_out && self.held.back().is_some_and(|held| held.unit == next);
+        if has_records || is_barrier {
             self.units += 1;
         }
     }
@@ -281,7 +283,6 @@ impl Outbox {
             }
             self.handed_out = self.units;
         }
-        self.is_barrier_wanted = false;
         self.record_bytes -= bytes;
         Some(Batch { id: BatchId(self.handed_out), records, bytes })
     }

@@ -10,13 +10,11 @@ use core::ops::Bound;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::Record;
-use super::fan_outs::FanOut;
 use super::usage::{Owner, Usage, UsageTable};
 use crate::message::{Dialect, Incarnation};
 use crate::time::Instant;
 use crate::topic;
-use crate::transport::{Publish, PublishToken, Purpose};
-use eviction::Evicted;
+use crate::transport::PublishToken;
 
 /// The registration of one client for one key.
 ///
@@ -25,12 +23,12 @@ use eviction::Evicted;
 /// subscribes is still registered, and expects `+OK` for its STOP.
 #[derive(Debug)]
 pub(super) struct Registration {
-    /// The number of this registration. Every registration and renewal gets a greater one.
-    number: u64,
-    /// The number of the registration that this one renews, or its own: the last one with a record.
-    recorded: u64,
+    /// The id of this registration. Every registration and renewal gets a greater one.
+    id: u64,
+    /// The id of the registration that this one renews, or its own: the last one with a record.
+    recorded_id: u64,
     /// The request number of the KEYNOTIFY. A redelivered KEYNOTIFY keeps it.
-    request: u64,
+    request_number: u64,
     client_id: Arc<str>,
     /// The part of the topic of notifications that depends on the client, shared by all its
     /// registrations; `None` for a client id longer than [`SHARED_HEAD_ID_MAX`].
@@ -55,35 +53,33 @@ pub(super) struct NewRegistration<'a> {
     pub(super) dialect: Dialect,
     pub(super) incarnation: Option<Incarnation>,
     /// The request number of the KEYNOTIFY.
-    pub(super) request: u64,
+    pub(super) request_number: u64,
+}
+
+impl NewRegistration<'_> {
+    /// Bytes that count against the limits.
+    const fn len(&self) -> usize {
+        self.client_id.len() + self.key.len()
+    }
 }
 
 impl Registration {
-    /// The PUBLISH of a notification. Its token is the number of the registration. `topic` is a
-    /// buffer for the text of the topic.
-    pub(super) fn notification(&self, topic: &mut String, fan_out: &FanOut) -> Publish {
+    /// Writes the part of the topic of notifications that depends on the client.
+    pub(super) fn write_topic_head(&self, topic: &mut String) {
         topic.clear();
         match &self.topic_head {
             Some(head) => topic.push_str(head),
             // Writing to a string cannot fail.
             None => _ = topic::write_notification_head(topic, &self.client_id),
         }
-        topic.push_str(&fan_out.topic_tail);
-        Publish {
-            topic: topic.as_str().into(),
-            payload: fan_out.payload.clone(),
-            response_topic: None,
-            correlation_data: None,
-            content_type: None,
-            message_expiry: None,
-            token: Some(PublishToken(self.number)),
-            purpose: Purpose::Notification {
-                client_id: Arc::clone(&self.client_id),
-                incarnation: self.incarnation,
-            },
-            timestamp: Some(fan_out.version.clone()),
-            answers: None,
-        }
+    }
+
+    pub(super) const fn client_id(&self) -> &Arc<str> {
+        &self.client_id
+    }
+
+    pub(super) const fn incarnation(&self) -> Option<Incarnation> {
+        self.incarnation
     }
 
     pub(super) fn key(&self) -> &[u8] {
@@ -94,14 +90,14 @@ impl Registration {
         self.owner.is_some()
     }
 
-    pub(super) const fn number(&self) -> u64 {
-        self.number
+    pub(super) const fn id(&self) -> u64 {
+        self.id
     }
 
-    /// The number that this registration has in its last record. Renewals without a record change
-    /// only [`number`](Self::number).
-    pub(super) const fn recorded_number(&self) -> u64 {
-        self.recorded
+    /// The id that this registration has in its last record. Renewals without a record change
+    /// only [`id`](Self::id).
+    pub(super) const fn recorded_id(&self) -> u64 {
+        self.recorded_id
     }
 
     /// Returns whether nothing is published for this registration.
@@ -117,7 +113,7 @@ impl Registration {
             verified: self.is_verified(),
             dialect: self.dialect,
             wants_incarnation: self.incarnation.is_some(),
-            order: self.request,
+            order: self.request_number,
         }
     }
 
@@ -135,7 +131,7 @@ impl Registration {
 
     /// Bytes that count against the limits.
     fn len(&self) -> usize {
-        counted_bytes(&self.client_id, &self.key)
+        self.client_id.len() + self.key.len()
     }
 }
 
@@ -148,18 +144,11 @@ fn shared_head(client_id: &str) -> Option<Arc<str>> {
     is_short.then(|| topic::notification_head(client_id).into())
 }
 
-/// Bytes of a registration that count against the limits.
-const fn counted_bytes(client_id: &str, key: &[u8]) -> usize {
-    client_id.len() + key.len()
-}
-
 /// A client with at least one registration.
 #[derive(Debug, Default)]
 struct Client {
-    topic_head: Option<Arc<str>>,
-    /// The numbers of its registrations by key.
-    by_key: BTreeMap<Arc<[u8]>, u64>,
-    /// The number of those that were made under a verified client id.
+    by_key: BTreeMap<Arc<[u8]>, Arc<Registration>>,
+    /// The number of its registrations under a verified client id.
     verified: usize,
     /// The time from which its unverified registrations may be evicted: after its last sign of
     /// life, which is a KEYNOTIFY or a delivered notification, or when a notification had no
@@ -168,14 +157,21 @@ struct Client {
 }
 
 impl Client {
-    /// Returns whether some registrations were made under an unverified client id.
-    fn has_unverified(&self) -> bool {
-        self.by_key.len() > self.verified
+    /// The time from which unverified registrations may be evicted, if there are some.
+    fn evictable_from(&self) -> Option<Instant> {
+        (self.by_key.len() > self.verified).then_some(self.evictable_from)
     }
 
-    fn count(&mut self, old: Option<&Registration>, new: Option<&Registration>) {
-        self.verified -= usize::from(old.is_some_and(Registration::is_verified));
-        self.verified += usize::from(new.is_some_and(Registration::is_verified));
+    fn insert(&mut self, registration: &Arc<Registration>) {
+        let key = Arc::clone(&registration.key);
+        let replaced = self.by_key.insert(key, Arc::clone(registration));
+        self.verified += usize::from(registration.is_verified());
+        self.verified -= usize::from(replaced.is_some_and(|replaced| replaced.is_verified()));
+    }
+
+    fn remove(&mut self, registration: &Registration) {
+        self.by_key.remove(&registration.key);
+        self.verified -= usize::from(registration.is_verified());
     }
 }
 
@@ -188,38 +184,36 @@ pub(super) struct Registrations {
     by_key: BTreeMap<Arc<[u8]>, Vec<Arc<Registration>>>,
     by_client: BTreeMap<Arc<str>, Client>,
     usage: UsageTable,
-    by_number: BTreeMap<u64, Arc<Registration>>,
-    /// The numbers of the registrations by the numbers of their last records. A renewal without a
-    /// record keeps its place, or clients that renew could keep a snapshot from ending.
-    by_record: BTreeMap<u64, u64>,
-    /// The numbers of the silenced registrations.
+    by_id: BTreeMap<u64, Arc<Registration>>,
+    /// By the ids of their last records. A renewal without a record keeps its position.
+    /// Otherwise a snapshot might never reach the end while clients renew.
+    by_recorded_id: BTreeMap<u64, Arc<Registration>>,
+    /// The ids of the silenced registrations.
     silenced: BTreeSet<u64>,
     /// The clients with unverified registrations, by the time from which these may be evicted.
     by_evictable_from: BTreeSet<(Instant, Arc<str>)>,
-    evicted: Evicted,
-    last_number: u64,
+    last_id: u64,
     bytes: usize,
 }
 
 impl Registrations {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) const fn new() -> Self {
         Self {
             by_key: BTreeMap::new(),
             by_client: BTreeMap::new(),
             usage: UsageTable::new(),
-            by_number: BTreeMap::new(),
-            by_record: BTreeMap::new(),
+            by_id: BTreeMap::new(),
+            by_recorded_id: BTreeMap::new(),
             silenced: BTreeSet::new(),
             by_evictable_from: BTreeSet::new(),
-            evicted: Evicted::new(seed),
-            last_number: 0,
+            last_id: 0,
             bytes: 0,
         }
     }
 
     /// The number of registrations.
     pub(super) fn len(&self) -> usize {
-        self.by_number.len()
+        self.by_id.len()
     }
 
     /// Bytes of the keys and client ids of all registrations.
@@ -237,37 +231,28 @@ impl Registrations {
         owner.map(|owner| self.usage.get(owner)).unwrap_or_default()
     }
 
-    /// The registrations for `key` that are notified, the oldest first.
-    #[inline]
-    pub(super) fn notified(&self, key: &[u8]) -> impl Iterator<Item = &Arc<Registration>> {
-        self.for_key(key).iter().filter(|registration| !registration.is_silenced())
-    }
-
     /// The registrations for `key`, the oldest first.
     #[inline]
-    fn for_key(&self, key: &[u8]) -> &[Arc<Registration>] {
+    pub(super) fn for_key(&self, key: &[u8]) -> &[Arc<Registration>] {
         self.by_key.get(key).map_or(&[], Vec::as_slice)
     }
 
+    fn find(&self, client_id: &str, key: &[u8]) -> Option<&Arc<Registration>> {
+        self.by_client.get(client_id)?.by_key.get(key)
+    }
+
     pub(super) fn contains(&self, client_id: &str, key: &[u8]) -> bool {
-        self.number_of(client_id, key).is_some()
+        self.find(client_id, key).is_some()
     }
 
     /// Returns whether a client has this registration, with an equal record.
     pub(super) fn has_equal_record(&self, new: &NewRegistration<'_>) -> bool {
-        let number = self.number_of(new.client_id, new.key);
-        number
-            .and_then(|number| self.by_number.get(&number))
-            .is_some_and(|registration| registration.has_same_record(new))
+        self.find(new.client_id, new.key).is_some_and(|found| found.has_same_record(new))
     }
 
-    fn number_of(&self, client_id: &str, key: &[u8]) -> Option<u64> {
-        self.by_client.get(client_id)?.by_key.get(key).copied()
-    }
-
-    /// The number of the newest registration.
-    pub(super) const fn last_number(&self) -> u64 {
-        self.last_number
+    /// The id of the newest registration.
+    pub(super) const fn last_id(&self) -> u64 {
+        self.last_id
     }
 
     /// The registrations whose last records are newer than `after` and not newer than `until`, in
@@ -278,11 +263,10 @@ impl Registrations {
         until: u64,
     ) -> impl Iterator<Item = &Registration> {
         let range = (Bound::Excluded(after), Bound::Included(until.max(after)));
-        let numbers = self.by_record.range(range).map(|(_, number)| number);
-        numbers.filter_map(|number| self.by_number.get(number)).map(|registration| &**registration)
+        self.by_recorded_id.range(range).map(|(_, registration)| &**registration)
     }
 
-    /// Registers a client, or renews its registration under a new number, which is not silenced.
+    /// Registers a client, or renews its registration under a new id, which is not silenced.
     /// Returns whether this needs a record.
     ///
     /// A renewal with the same record needs none. Only its request number is greater, which matters
@@ -293,71 +277,55 @@ impl Registrations {
         evictable_from: Instant,
         new: &NewRegistration<'_>,
     ) -> (Arc<Registration>, bool) {
-        let known_client = self.by_client.get_key_value(new.client_id);
-        let (client_id, topic_head) = match known_client {
-            Some((id, client)) => (Arc::clone(id), client.topic_head.clone()),
+        let renewed = self.find(new.client_id, new.key).cloned();
+        let of_client = self.by_client.get(new.client_id);
+        let other = of_client.and_then(|client| client.by_key.values().next());
+        let (client_id, topic_head) = match other {
+            Some(other) => (Arc::clone(&other.client_id), other.topic_head.clone()),
             None => (new.client_id.into(), shared_head(new.client_id)),
         };
         let known_key = self.by_key.get_key_value(new.key).map(|(key, _)| Arc::clone(key));
-        let key: Arc<[u8]> = known_key.unwrap_or_else(|| new.key.into());
-        self.last_number += 1;
-        let renewed_number = self.number_of(&client_id, &key);
-        let renewed = renewed_number.and_then(|number| self.by_number.remove(&number));
-        match &renewed {
-            Some(renewed) => _ = self.silenced.remove(&renewed.number),
-            None => self.evicted.remove(&client_id, &key),
-        }
-        let mut registration = Registration {
-            number: self.last_number,
-            recorded: self.last_number,
-            request: new.request,
+        let same = renewed.as_ref().filter(|renewed| renewed.has_same_record(new));
+        let (needs_record, id) = (same.is_none(), self.last_id + 1);
+        let registration = Arc::new(Registration {
+            id,
+            recorded_id: same.map_or(id, |same| same.recorded_id),
+            request_number: new.request_number,
             client_id,
             topic_head,
             owner: new.owner,
-            key,
+            key: known_key.unwrap_or_else(|| new.key.into()),
             dialect: new.dialect,
             incarnation: new.incarnation,
             is_silenced: AtomicBool::new(false),
-        };
-        let same = renewed.as_ref().filter(|renewed| renewed.has_same_record(new));
-        let needs_record = same.is_none();
-        if let Some(same) = same {
-            registration.recorded = same.recorded;
-        }
-        if let Some(renewed) = &renewed {
-            self.by_record.remove(&renewed.recorded);
-        }
-        self.by_record.insert(registration.recorded, registration.number);
-        let registration = Arc::new(registration);
-        if let Some(renewed) = &renewed {
-            self.usage.remove(renewed.owner, renewed.len());
-        }
-        self.usage.add(registration.owner, registration.len());
-        self.by_number.insert(registration.number, Arc::clone(&registration));
-        self.update_client(&registration.client_id, |client| {
-            client.topic_head = registration.topic_head.clone();
-            client.evictable_from = evictable_from;
-            client.by_key.insert(Arc::clone(&registration.key), registration.number);
-            client.count(renewed.as_deref(), Some(&registration));
         });
         let for_key = self.by_key.entry(Arc::clone(&registration.key)).or_default();
         match renewed {
-            None => {
-                self.bytes += registration.len();
-                for_key.push(Arc::clone(&registration));
+            Some(renewed) => {
+                let place = for_key.iter_mut().find(|other| other.id == renewed.id);
+                if let Some(place) = place {
+                    *place = Arc::clone(&registration);
+                }
+                self.remove_ids(&renewed);
             }
-            Some(renewed) => for_key
-                .iter_mut()
-                .filter(|other| other.number == renewed.number)
-                .for_each(|other| *other = Arc::clone(&registration)),
+            None => for_key.push(Arc::clone(&registration)),
         }
+        self.last_id = id;
+        self.bytes += registration.len();
+        self.usage.add(registration.owner, registration.len());
+        self.by_id.insert(id, Arc::clone(&registration));
+        self.by_recorded_id.insert(registration.recorded_id, Arc::clone(&registration));
+        self.update_client(&registration.client_id, |client| {
+            client.evictable_from = evictable_from;
+            client.insert(&registration);
+        });
         (registration, needs_record)
     }
 
     /// Ends the registration of a client for a key.
     pub(super) fn remove(&mut self, client_id: &str, key: &[u8]) -> Option<Arc<Registration>> {
-        self.evicted.remove(client_id, key);
-        self.number_of(client_id, key).and_then(|number| self.end(number))
+        let id = self.find(client_id, key)?.id;
+        self.end(id)
     }
 
     /// Ends a registration if its KEYNOTIFY came before the request with this number.
@@ -365,33 +333,31 @@ impl Registrations {
         &mut self,
         client_id: &str,
         key: &[u8],
-        request: u64,
+        request_number: u64,
     ) -> Option<Arc<Registration>> {
-        let number = self.number_of(client_id, key)?;
-        let is_earlier = self.by_number.get(&number)?.request < request;
-        if is_earlier { self.end(number) } else { None }
+        let found = self.find(client_id, key)?;
+        let id = found.id;
+        if found.request_number < request_number { self.end(id) } else { None }
     }
 
     /// Ends every registration of a client, which is gone.
     pub(super) fn remove_client(&mut self, client_id: &str) -> Vec<Arc<Registration>> {
-        self.evicted.remove_client(client_id);
         self.remove_where(client_id, usize::MAX, |_| true)
     }
 
     /// Silences the registration of a notification that had no subscriber, unless it was renewed
-    /// since: then it has another number. Returns whether it was not silenced before.
+    /// since: then it has another id. Returns whether it was not silenced before.
     ///
     /// Other registrations of the client stay as they are, since it may subscribe to the topic of
     /// each key. But it is probably gone, so unverified ones may be evicted from now on.
     pub(super) fn silence(&mut self, now: Instant, token: PublishToken) -> bool {
-        let Some(registration) = self.by_number.get(&token.0) else { return false };
+        let Some(registration) = self.by_id.get(&token.0).cloned() else { return false };
         if !self.silenced.insert(token.0) {
             return false;
         }
         registration.is_silenced.store(true, Ordering::Relaxed);
         if !registration.is_verified() {
-            let client_id = Arc::clone(&registration.client_id);
-            self.update_client(&client_id, |client| {
+            self.update_client(&registration.client_id, |client| {
                 client.evictable_from = client.evictable_from.min(now);
             });
         }
@@ -400,9 +366,9 @@ impl Registrations {
 
     /// Records that a notification was delivered, so its client is connected.
     pub(super) fn record_delivery(&mut self, evictable_from: Instant, token: PublishToken) {
-        let unverified = self.by_number.get(&token.0).filter(|it| !it.is_verified());
-        if let Some(client_id) = unverified.map(|it| Arc::clone(&it.client_id)) {
-            self.touch(evictable_from, &client_id);
+        let registration = self.by_id.get(&token.0).filter(|it| !it.is_verified());
+        if let Some(registration) = registration.cloned() {
+            self.touch(evictable_from, &registration.client_id);
         }
     }
 
@@ -422,24 +388,17 @@ impl Registrations {
         matches: impl Fn(&Registration) -> bool,
     ) -> Vec<Arc<Registration>> {
         let Some(client) = self.by_client.get(client_id) else { return Vec::new() };
-        let is_match = |number: &u64| self.by_number.get(number).is_some_and(|it| matches(it));
-        let numbers: Vec<u64> =
-            client.by_key.values().copied().filter(is_match).take(max).collect();
-        numbers.into_iter().filter_map(|number| self.end(number)).collect()
+        let found = client.by_key.values().filter(|it| matches(it)).take(max);
+        let ids: Vec<u64> = found.map(|it| it.id).collect();
+        ids.into_iter().filter_map(|id| self.end(id)).collect()
     }
 
-    fn end(&mut self, number: u64) -> Option<Arc<Registration>> {
-        let registration = self.by_number.remove(&number)?;
-        self.by_record.remove(&registration.recorded);
-        self.silenced.remove(&number);
-        self.bytes -= registration.len();
-        self.usage.remove(registration.owner, registration.len());
-        self.update_client(&registration.client_id, |client| {
-            client.by_key.remove(&registration.key);
-            client.count(Some(&registration), None);
-        });
+    fn end(&mut self, id: u64) -> Option<Arc<Registration>> {
+        let registration = self.by_id.get(&id).cloned()?;
+        self.remove_ids(&registration);
+        self.update_client(&registration.client_id, |client| client.remove(&registration));
         if let Some(for_key) = self.by_key.get_mut(&registration.key) {
-            for_key.retain(|other| other.number != number);
+            for_key.retain(|other| other.id != id);
             if for_key.is_empty() {
                 self.by_key.remove(&registration.key);
             }
@@ -447,13 +406,22 @@ impl Registrations {
         Some(registration)
     }
 
+    /// Removes what is counted, and found by its ids, of a registration that ends or is renewed.
+    fn remove_ids(&mut self, registration: &Registration) {
+        self.by_id.remove(&registration.id);
+        self.by_recorded_id.remove(&registration.recorded_id);
+        self.silenced.remove(&registration.id);
+        self.bytes -= registration.len();
+        self.usage.remove(registration.owner, registration.len());
+    }
+
     /// Changes a client and its place in the order of eviction. A client without registrations is
     /// removed.
     fn update_client(&mut self, client_id: &Arc<str>, change: impl FnOnce(&mut Client)) {
         let client = self.by_client.entry(Arc::clone(client_id)).or_default();
-        let before = client.has_unverified().then_some(client.evictable_from);
+        let before = client.evictable_from();
         change(client);
-        let after = client.has_unverified().then_some(client.evictable_from);
+        let after = client.evictable_from();
         if client.by_key.is_empty() {
             self.by_client.remove(client_id);
         }

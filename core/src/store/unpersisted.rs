@@ -9,8 +9,8 @@ use super::keyed_hash::KeyedHash;
 /// keys as records in the batches that are not persisted yet, and as writes without a record while
 /// a reservation of versions is persisted. Each of these has a queued response.
 ///
-/// Keys are identified by their hash. Outputs about two keys with the same hash only wait for each
-/// other.
+/// Keys are identified by their hash. A collision only delays: packets about one key then also wait
+/// for the records of the other.
 #[derive(Debug)]
 pub(super) struct UnpersistedKeys {
     hash: KeyedHash,

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use statestore_proto::machine::Input;
 use statestore_proto::message::WordCase;
-use statestore_proto::store::{Batch, BatchId, Record, StorageSpace, StoreConfig, encode_records};
+use statestore_proto::store::{Batch, BatchId, Record, StoreConfig, encode_records};
 use statestore_proto::time::Now;
 use statestore_proto::transport::{Incoming, Transmit};
 
@@ -127,8 +127,8 @@ impl Capture {
         self.push(|out| inputs::persisted(out, id));
     }
 
-    pub(crate) fn storage_space(&mut self, space: StorageSpace) {
-        self.push(|out| inputs::storage_space(out, space));
+    pub(crate) fn storage_full(&mut self, is_full: bool) {
+        self.push(|out| inputs::storage_full(out, is_full));
     }
 
     pub(crate) fn transmit(&mut self, transmit: &Transmit) {

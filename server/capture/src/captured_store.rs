@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use statestore_proto::machine::{Input, Machine};
-use statestore_proto::store::{Batch, BatchId, Handled, Record, StorageSpace, Store, StoreConfig};
+use statestore_proto::store::{Batch, BatchId, Handled, Record, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now};
 use statestore_proto::transport::{Incoming, Transmit};
 
@@ -79,10 +79,10 @@ impl CapturedStore {
         self.captured(|capture| capture.persisted(id));
     }
 
-    /// See [`Store::set_storage_space`].
-    pub fn set_storage_space(&mut self, space: StorageSpace) {
-        self.store.set_storage_space(space);
-        self.captured(|capture| capture.storage_space(space));
+    /// See [`Store::set_storage_full`].
+    pub fn set_storage_full(&mut self, is_full: bool) {
+        self.store.set_storage_full(is_full);
+        self.captured(|capture| capture.storage_full(is_full));
     }
 
     /// See [`Store::poll_transmit`].

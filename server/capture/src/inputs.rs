@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use statestore_proto::machine::Input;
 use statestore_proto::message::property;
-use statestore_proto::store::{BatchId, StorageSpace};
+use statestore_proto::store::BatchId;
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::{
     Delivery, Incoming, PublishToken, Qos, ReasonCode, SubscribeToken,
@@ -26,7 +26,7 @@ pub(crate) const TRANSMIT: u8 = 9;
 pub(crate) const BATCH: u8 = 10;
 pub(crate) const PERSISTED: u8 = 11;
 pub(crate) const END: u8 = 12;
-pub(crate) const STORAGE_SPACE: u8 = 13;
+pub(crate) const STORAGE_FULL: u8 = 13;
 
 /// The name before the owner of a message.
 const OWNER: &str = "";
@@ -110,20 +110,15 @@ pub(crate) fn persisted(out: &mut Vec<u8>, id: BatchId) {
     number(out, id.into_raw());
 }
 
-pub(crate) fn storage_space(out: &mut Vec<u8>, space: StorageSpace) {
-    out.push(STORAGE_SPACE);
-    out.push(match space {
-        StorageSpace::Enough => 0,
-        StorageSpace::Low => 1,
-        _ => 2,
-    });
+pub(crate) fn storage_full(out: &mut Vec<u8>, is_full: bool) {
+    out.push(STORAGE_FULL);
+    out.push(u8::from(is_full));
 }
 
-pub(crate) fn read_storage_space(reader: &mut Reader<'_>) -> Option<StorageSpace> {
+pub(crate) fn read_storage_full(reader: &mut Reader<'_>) -> Option<bool> {
     match reader.byte()? {
-        0 => Some(StorageSpace::Enough),
-        1 => Some(StorageSpace::Low),
-        2 => Some(StorageSpace::Exhausted),
+        0 => Some(false),
+        1 => Some(true),
         _ => None,
     }
 }

@@ -203,9 +203,9 @@ impl Part {
                 self.store.handle_persisted(BatchId::from_raw(id));
                 Ok(None)
             }
-            inputs::STORAGE_SPACE => {
-                let space = inputs::read_storage_space(&mut reader).ok_or(unreadable)?;
-                self.store.set_storage_space(space);
+            inputs::STORAGE_FULL => {
+                let is_full = inputs::read_storage_full(&mut reader).ok_or(unreadable)?;
+                self.store.set_storage_full(is_full);
                 Ok(None)
             }
             inputs::TRANSMIT => {

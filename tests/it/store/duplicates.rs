@@ -31,6 +31,23 @@ fn duplicate_gets_the_first_reply_and_has_no_effect() {
     assert_eq!(rig.store.counters().duplicates(), 2);
 }
 
+/// A client id may pass from one user to another.
+#[test]
+fn another_user_with_the_same_client_id_does_not_get_the_response() {
+    let mut rig = Rig::new();
+    let mut request = rig.request("c", &del("k"));
+    request.owner = Some("ann".into());
+    rig.answer("w", &set("k", "v"));
+    assert_eq!(rig.reply(&request).0, r":1\r\n");
+    request.owner = Some("bob".into());
+    assert_eq!(rig.reply(&request).0, r":0\r\n");
+    request.owner = None;
+    assert_eq!(rig.reply(&request).0, r":0\r\n");
+    request.owner = Some("ann".into());
+    assert_eq!(rig.reply(&request).0, r":1\r\n");
+    assert_eq!(rig.store.counters().duplicates(), 1);
+}
+
 #[test]
 fn redelivered_get_is_executed_again() {
     let mut rig = Rig::new();

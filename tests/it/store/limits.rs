@@ -5,7 +5,7 @@ use statestore_proto::hlc::NodeId;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Condition};
-use statestore_proto::store::{Durability, StorageSpace, StoreConfig};
+use statestore_proto::store::{Durability, Record, StoreConfig};
 use statestore_testkit::process::memory::live_bytes;
 
 use super::{EPOCH, OK, Rig, del, error, get, set, set_if, vdel, watch};
@@ -30,46 +30,8 @@ fn durable_rig() -> Rig {
     Rig::with(StoreConfig::new(7).durability(Durability::Requested).durable_registrations(true))
 }
 
-/// Requests without a new record of a value are executed: deletions free space.
 #[test]
-fn storage_with_little_space_refuses_durable_writes_and_long_responses_only() {
-    let quota = error(QUOTA).0;
-    let mut rig = durable_rig();
-    let answer = |rig: &mut Rig, command: &Command<&[u8]>, persist: bool, correlation: usize| {
-        let mut request = rig.request("c", command);
-        request.persist = persist;
-        let tail = vec![b'x'; correlation];
-        request.correlation.get_or_insert_default().extend_from_slice(&tail);
-        persisted_reply(rig, &request)
-    };
-    assert_eq!(answer(&mut rig, &set("k", "v"), true, 0).as_deref(), Some(OK));
-    rig.store.set_storage_space(StorageSpace::Low);
-    for (command, persist, correlation, expected) in [
-        (set("k", "w"), true, 0, &*quota),
-        (set("other", "w"), true, 0, &quota),
-        (watch("k"), false, 0, &quota),
-        (set("other", "w"), false, 2_000, OK),
-        (get("k"), false, 2_000, r"$1\r\nv\r\n"),
-        (del("k"), false, 2_000, &quota),
-        (del("absent"), true, 2_000, r":0\r\n"),
-        (del("k"), false, 900, r":1\r\n"),
-    ] {
-        let found = answer(&mut rig, &command, persist, correlation);
-        assert_eq!(found.as_deref(), Some(expected), "{command:?} with {correlation} bytes");
-    }
-    // The responses of requests without an effect have no records.
-    for (command, persist) in [(set("k", "w"), true), (del("k"), true), (vdel("k", "v"), true)] {
-        let mut request = rig.request("c", &command);
-        request.persist = persist;
-        rig.send(&request);
-        assert_eq!(rig.store.poll_records(), None, "{command:?}");
-    }
-    rig.store.set_storage_space(StorageSpace::Enough);
-    assert_eq!(answer(&mut rig, &set("k", "w"), true, 0).as_deref(), Some(OK));
-}
-
-#[test]
-fn exhausted_storage_refuses_each_request_with_a_durable_effect() {
+fn full_storage_refuses_what_grows_and_executes_the_rest() {
     let quota = error(QUOTA).0;
     let mut rig = durable_rig();
     let answer = |rig: &mut Rig, command: &Command<&[u8]>, persist: bool| {
@@ -78,23 +40,25 @@ fn exhausted_storage_refuses_each_request_with_a_durable_effect() {
         persisted_reply(rig, &request)
     };
     let expiring = set_if("expiring", "v", Condition::Always, 5);
-    for (command, persist) in
-        [(set("k", "v"), true), (set("volatile", "v"), false), (expiring, true)]
-    {
+    for (command, persist) in [
+        (set("k", "v"), true),
+        (set("other", "v"), true),
+        (set("volatile", "v"), false),
+        (expiring, true),
+        (watch("k"), false),
+    ] {
         assert_eq!(answer(&mut rig, &command, persist).as_deref(), Some(OK));
     }
-    assert_eq!(answer(&mut rig, &watch("k"), false).as_deref(), Some(OK));
-    rig.store.set_storage_space(StorageSpace::Exhausted);
+    rig.store.set_storage_full(true);
     for (command, persist, expected) in [
         (set("k", "w"), true, &*quota),
-        (set("k", "w"), false, &quota),
-        (del("k"), false, &quota),
-        (vdel("k", "v"), false, &quota),
-        (vdel("k", "w"), false, r":-1\r\n"),
-        (Command::Unwatch { key: b"k".as_slice() }, false, &quota),
+        (set("new", "w"), true, &quota),
         (watch("other"), false, &quota),
         (watch("k"), false, OK),
         (get("k"), false, r"$1\r\nv\r\n"),
+        (set("other", "w"), false, OK),
+        (vdel("k", "w"), false, r":-1\r\n"),
+        (del("k"), false, r":1\r\n"),
         (del("absent"), true, r":0\r\n"),
         (del("volatile"), false, r":1\r\n"),
         (set("volatile", "v"), false, OK),
@@ -105,19 +69,43 @@ fn exhausted_storage_refuses_each_request_with_a_durable_effect() {
     let mut renewal = rig.request("c", &watch("k"));
     renewal.deployed = !renewal.deployed;
     let reply = persisted_reply(&mut rig, &renewal);
-    assert!(reply.is_some_and(|reply| reply.contains("quota")), "a renewal with another record");
-    // The response would have a record, since the expired value is durable.
+    assert_eq!(reply.as_deref(), Some(&*quota), "a renewal with another record");
+    let stop = Command::Unwatch { key: b"k".as_slice() };
+    assert_eq!(answer(&mut rig, &stop, false).as_deref(), Some(OK));
     rig.millis += 10;
-    assert_eq!(answer(&mut rig, &set("expiring", "w"), false).as_deref(), Some(&*quota));
     assert_eq!(answer(&mut rig, &set("expiring", "w"), false).as_deref(), Some(OK));
+    rig.store.set_storage_full(false);
+    assert_eq!(answer(&mut rig, &set("k", "w"), true).as_deref(), Some(OK));
+}
+
+/// Responses would take space that no removal frees.
+#[test]
+fn full_storage_records_only_removals() {
+    let mut rig = durable_rig();
+    for key in ["k", "other"] {
+        let mut request = rig.request("c", &set(key, "v"));
+        request.persist = true;
+        assert_eq!(persisted_reply(&mut rig, &request).as_deref(), Some(OK));
+    }
+    rig.store.set_storage_full(true);
+    for (command, records) in
+        [(set("k", "w"), 0), (del("absent"), 0), (vdel("k", "w"), 0), (del("k"), 1)]
+    {
+        let mut request = rig.request("c", &command);
+        request.persist = true;
+        rig.send(&request);
+        let found = rig.store.poll_records().map_or(Vec::new(), |batch| batch.records);
+        assert_eq!(found.len(), records, "{command:?}");
+        assert!(found.iter().all(|it| matches!(it, Record::Removed { .. })), "{command:?}");
+    }
 }
 
 /// Timestamps of clients may be 60 s ahead.
 #[test]
 fn volatile_writes_ahead_of_the_clock_record_a_reservation_per_second_and_per_ten_on_a_full_disk() {
-    for (space, expected) in [(StorageSpace::Enough, 30), (StorageSpace::Low, 3)] {
+    for (is_full, expected) in [(false, 30), (true, 3)] {
         let mut rig = durable_rig();
-        rig.store.set_storage_space(space);
+        rig.store.set_storage_full(is_full);
         let mut records = 0;
         for millis in 0..30_000 {
             let mut request = rig.request("c", &set("k", "v"));
@@ -128,7 +116,7 @@ fn volatile_writes_ahead_of_the_clock_record_a_reservation_per_second_and_per_te
                 rig.store.handle_persisted(batch.id);
             }
         }
-        assert_eq!(records, expected, "{space:?}");
+        assert_eq!(records, expected, "{is_full}");
     }
 }
 

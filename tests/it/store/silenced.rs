@@ -1,9 +1,7 @@
 //! Notifications without a subscriber: they silence the registration, but do not end it.
 
-use std::time::Duration;
-
 use statestore_models::machines::request::{Sent, StoreRequest};
-use statestore_proto::limits::{EVICTED_REGISTRATIONS_KNOWN, StoreLimits};
+use statestore_proto::limits::StoreLimits;
 use statestore_proto::machine::{Input, Machine as _};
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{Durability, Principal, Record, Store, StoreConfig};
@@ -241,53 +239,6 @@ fn unverified_client_without_a_subscriber_may_be_evicted_at_once() {
         assert_eq!(unverified(&mut rig, "two", &watch("x")), expected, "{sign}");
         assert_eq!(notified(&mut rig, "m"), ["here"]);
     }
-}
-
-#[test]
-fn stop_of_an_evicted_registration_gets_ok_once() {
-    let limits = StoreLimits {
-        registrations_max: 1,
-        client_percent: 100,
-        unverified_registrations_kept: Duration::from_secs(1),
-        ..StoreLimits::default()
-    };
-    let mut rig = Rig::limited(limits);
-    let evict = |rig: &mut Rig, client: &str, key: &str| {
-        assert_eq!(unverified(rig, client, &watch(key)), OK);
-        rig.millis += 1_000;
-        assert_eq!(unverified(rig, "next", &watch("k")), OK);
-        rig.millis += 1_000;
-    };
-    evict(&mut rig, "a", "k");
-    assert_eq!(unverified(&mut rig, "b", &stop("k")), NOT_WATCHED, "another client");
-    assert_eq!(unverified(&mut rig, "a", &stop("l")), NOT_WATCHED, "another key");
-    assert_eq!(unverified(&mut rig, "a", &stop("k")), OK);
-    assert_eq!(unverified(&mut rig, "a", &stop("k")), NOT_WATCHED);
-    evict(&mut rig, "a", "k");
-    rig.store.handle(rig.now(), Input::ClientGone("a"));
-    assert_eq!(unverified(&mut rig, "a", &stop("k")), NOT_WATCHED, "its client is gone");
-    evict(&mut rig, "a", "k");
-    assert_eq!(unverified(&mut rig, "a", &watch("k")), OK, "registered again");
-    assert_eq!(unverified(&mut rig, "a", &stop("k")), OK);
-    assert_eq!(unverified(&mut rig, "a", &stop("k")), NOT_WATCHED);
-}
-
-#[test]
-fn stop_gets_ok_for_the_evictions_that_are_still_known() {
-    let limits = StoreLimits {
-        registrations_max: 1,
-        unverified_registrations_kept: Duration::ZERO,
-        ..StoreLimits::default()
-    };
-    let mut rig = Rig::limited(limits);
-    let client = |number: usize| format!("client-{number}");
-    // The last one is not evicted.
-    for number in 0..=EVICTED_REGISTRATIONS_KNOWN + 1 {
-        assert_eq!(unverified(&mut rig, &client(number), &watch("k")), OK);
-    }
-    assert_eq!(unverified(&mut rig, &client(0), &stop("k")), NOT_WATCHED, "forgotten");
-    assert_eq!(unverified(&mut rig, &client(1), &stop("k")), OK);
-    assert_eq!(unverified(&mut rig, &client(2), &stop("k")), OK);
 }
 
 #[test]

@@ -6,12 +6,13 @@ use super::imports::{module, used_paths};
 use super::{File, check_all, core_files, file};
 
 /// Each module of the core and the modules it may use, lowest first. A new module is added here.
-const LAYERS: [(&str, &[&str]); 20] = [
+const LAYERS: [(&str, &[&str]); 21] = [
     ("backoff", &[]),
     ("buffer", &[]),
     ("debug", &[]),
     ("glob", &[]),
     ("inline", &[]),
+    ("invariant", &[]),
     ("limits", &[]),
     ("slab", &[]),
     ("time", &[]),
@@ -47,6 +48,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
             "glob",
             "hlc",
             "inline",
+            "invariant",
             "limits",
             "machine",
             "message",

@@ -232,17 +232,17 @@ fn a_wrong_name_is_found() {
             &["line 8: core/src does not contain topic"],
         ),
         (
-            "  Code: `core/src/store/pipeline/address.rs` `message_expiry`.\n  Tests: none.",
-            &["line 8: core/src/store/pipeline/address.rs does not define message_expiry"],
+            "  Code: `core/src/store/request.rs` `message_expiry`.\n  Tests: none.",
+            &["line 8: core/src/store/request.rs does not define message_expiry"],
         ),
         (
-            "  Code: `core/src/store/pipeline/address.rs` `Address::new`, \
+            "  Code: `core/src/store/request.rs` `Address::new`, \
              `core/src/topic.rs` `Wildcard`.\n  Tests: none.",
             &[],
         ),
         (
-            "  Code: `core/src/store/pipeline/address.rs` `Address::check_delivery`.\n  Tests: none.",
-            &["line 8: core/src/store/pipeline/address.rs does not define Address::check_delivery"],
+            "  Code: `core/src/store/request.rs` `Address::check_delivery`.\n  Tests: none.",
+            &["line 8: core/src/store/request.rs does not define Address::check_delivery"],
         ),
         (
             "  Code: `core/src/none.rs`,\n  `../x`.\n  Tests: none.",

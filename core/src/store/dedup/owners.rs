@@ -5,7 +5,8 @@ use core::cmp::Reverse;
 
 use hashbrown::HashTable;
 
-use super::heap::Heap;
+use super::queue::Queue;
+use crate::invariant::invariant;
 use crate::slab::{Slab, Slot};
 use crate::store::Principal;
 use crate::store::keyed_hash::KeyedHash;
@@ -17,16 +18,23 @@ pub(super) struct Owners {
     /// The owners by the hash of their names. Never iterated.
     by_name: HashTable<Slot>,
     /// The verified owners; the first one has the most.
-    verified: Heap<Cost>,
+    verified: Queue<Cost>,
     /// The unverified client ids; the first one has the most.
-    unverified: Heap<Cost>,
+    unverified: Queue<Cost>,
     /// The cost of the responses of all unverified client ids.
     unverified_cost: u64,
     hash: KeyedHash,
 }
 
-/// The cost of the responses of an owner, and the number of the oldest one.
-type Cost = (u64, Reverse<u64>);
+/// The cost of the responses of an owner, the number of the oldest one, and the slot of the owner.
+type Cost = (u64, Reverse<u64>, Slot);
+
+fn is_current(owners: &Slab<Owner>, (cost, Reverse(number), slot): &Cost) -> bool {
+    let owner = owners.get(*slot);
+    owner.is_some_and(|it| {
+        it.cost == *cost && it.oldest.is_some_and(|(oldest, _)| oldest == *number)
+    })
+}
 
 #[derive(Debug)]
 struct Owner {
@@ -37,8 +45,6 @@ struct Owner {
     /// The number and slot of its oldest response.
     oldest: Option<(u64, Slot)>,
     newest: Option<Slot>,
-    /// The place in its order.
-    place: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,8 +78,8 @@ impl Owners {
         Self {
             owners: Slab::new(),
             by_name: HashTable::new(),
-            verified: Heap::new(),
-            unverified: Heap::new(),
+            verified: Queue::new(),
+            unverified: Queue::new(),
             unverified_cost: 0,
             hash: KeyedHash::new(seed),
         }
@@ -95,7 +101,6 @@ impl Owners {
             cost: 0,
             oldest: None,
             newest: None,
-            place: usize::MAX,
         })?;
         let rehash = |slot: &Slot| owners.get(*slot).map_or(0, |it| hasher.hash_one(&*it.name));
         self.by_name.insert_unique(hash, slot, rehash);
@@ -107,17 +112,13 @@ impl Owners {
         self.owners.get(owner).is_some_and(|owner| owner.kind == Kind::Shared)
     }
 
-    pub(super) fn name(&self, owner: Slot) -> Option<&str> {
-        self.owners.get(owner).map(|owner| &*owner.name)
-    }
-
     /// The sender of a request; `client_id` is `None` if it is the name of the owner.
     pub(super) fn sender<'a>(
         &'a self,
         owner: Slot,
         client_id: Option<&'a str>,
     ) -> Option<Principal<'a>> {
-        let Owner { kind, name, .. } = self.owners.get(owner)?;
+        let Owner { kind, name, .. } = invariant(self.owners.get(owner))?;
         let shared = (*kind == Kind::Shared).then_some(&**name);
         let client_id = client_id.unwrap_or(name);
         Some(Principal::recorded(client_id, *kind != Kind::Unverified, shared))
@@ -129,11 +130,15 @@ impl Owners {
 
     /// The response to remove if the cache is full: the oldest one of the verified owner with the
     /// most. If all unverified client ids together have more, that of the one with the most.
-    pub(super) fn first_to_lose(&self) -> Option<Slot> {
-        let verified = self.verified.first();
-        let cost = verified.map_or(0, |((cost, _), _)| cost);
-        let first = if self.unverified_cost > cost { self.unverified.first() } else { verified };
-        let (_, response) = self.owners.get(first?.1)?.oldest?;
+    pub(super) fn first_to_lose(&mut self) -> Option<Slot> {
+        let Self { owners, verified, unverified, .. } = self;
+        let verified = verified.first(|it| is_current(owners, it));
+        let cost = verified.map_or(0, |(cost, ..)| cost);
+        let (.., owner) = match self.unverified_cost > cost {
+            true => unverified.first(|it| is_current(owners, it)),
+            false => verified,
+        }?;
+        let (_, response) = owners.get(owner)?.oldest?;
         Some(response)
     }
 
@@ -164,38 +169,30 @@ impl Owners {
         });
     }
 
-    /// Changes an owner and its place in its order. An owner without responses is removed.
+    /// Changes an owner. One without responses is removed.
     fn change(&mut self, slot: Slot, change: impl FnOnce(&mut Owner)) {
-        let Self { owners, verified, unverified, unverified_cost, .. } = self;
-        let Some(owner) = owners.get_mut(slot) else { return };
+        let Some(owner) = invariant(self.owners.get_mut(slot)) else { return };
         let before = owner.cost;
         change(owner);
-        let order = if owner.kind == Kind::Unverified {
-            *unverified_cost = *unverified_cost - before + owner.cost;
-            unverified
+        let (cost, oldest) = (owner.cost, owner.oldest);
+        let queue = if owner.kind == Kind::Unverified {
+            self.unverified_cost = self.unverified_cost - before + cost;
+            &mut self.unverified
         } else {
-            verified
-        };
-        let (place, cost, oldest) = (owner.place, owner.cost, owner.oldest);
-        let moved = |slot, place| {
-            if let Some(owner) = owners.get_mut(slot) {
-                owner.place = place;
-            }
+            &mut self.verified
         };
         match oldest {
-            Some((number, _)) if place == usize::MAX => {
-                order.insert((cost, Reverse(number)), slot, moved);
+            Some((number, _)) => {
+                let (owners, count) = (&self.owners, self.by_name.len());
+                let item = (cost, Reverse(number), slot);
+                queue.push(item, count, |it| is_current(owners, it));
             }
-            Some((number, _)) => order.change(place, (cost, Reverse(number)), moved),
-            None => {
-                order.remove(place, moved);
-                self.remove_owner(slot);
-            }
+            None => self.remove_owner(slot),
         }
     }
 
     fn remove_owner(&mut self, slot: Slot) {
-        let Some(owner) = self.owners.remove(slot) else { return };
+        let Some(owner) = invariant(self.owners.remove(slot)) else { return };
         let hash = self.hash.hash_one(&*owner.name);
         if let Ok(entry) = self.by_name.find_entry(hash, |other| *other == slot) {
             entry.remove();

@@ -3,9 +3,9 @@
 use alloc::boxed::Box;
 use core::num::NonZeroU64;
 
+use super::KeyTotals;
 use crate::hlc::{FencingToken, Hlc, NodeId, Version};
 use crate::inline::InlineBytes;
-use crate::store::storage::KeyTotals;
 use crate::store::usage::Owner;
 use crate::time::{Instant, UnixTime};
 
@@ -107,8 +107,12 @@ impl Entry {
         self.key().len() + self.value.len()
     }
 
-    /// What the entry adds to the totals of the keyspace.
-    pub(in crate::store) fn totals(&self) -> KeyTotals {
+    /// What the entry adds to the totals of keys with a record. With `requested_only`, only a value
+    /// that asks for durability has one.
+    pub(in crate::store) fn totals(&self, requested_only: bool) -> KeyTotals {
+        if requested_only && !self.is_persistent() {
+            return KeyTotals::default();
+        }
         let rare = self.rare.as_deref();
         let node_len = |hlc: &Hlc| hlc.node().as_str().len();
         let fence =

@@ -1,6 +1,8 @@
 //! The keys of a store: values, expiries, the order of keys, and what each client uses.
 
 mod entry;
+mod stored;
+mod totals;
 
 use alloc::collections::BTreeMap;
 use core::ops::Bound;
@@ -8,13 +10,15 @@ use core::ops::Bound;
 use entry::Key;
 pub(super) use entry::{Entry, Meta};
 use hashbrown::HashTable;
+pub use stored::StoredEntry;
+pub(super) use totals::KeyTotals;
 
-use super::Principal;
 use super::keyed_hash::KeyedHash;
-use super::storage::KeyTotals;
 use super::usage::{Owner, Usage, UsageTable};
+use super::{Durability, Principal};
 use crate::deadlines::Deadlines;
 use crate::hlc::{NodeId, Version};
+use crate::invariant::invariant;
 use crate::limits::StoreLimits;
 use crate::rules::{Exceeded, Limit};
 use crate::slab::{Slab, Slot};
@@ -32,14 +36,15 @@ pub(super) struct Keyspace {
     expiries: Deadlines<Slot>,
     hash: KeyedHash,
     bytes: usize,
-    all: KeyTotals,
-    /// Of the keys whose value asks for durability.
-    persistent: KeyTotals,
+    /// True if only the keys whose value asks for durability have records.
+    records_requested_only: bool,
+    /// The keys with a record.
+    recorded: KeyTotals,
     usage: UsageTable,
 }
 
 impl Keyspace {
-    pub(super) fn new(seed: u64, node: NodeId) -> Self {
+    pub(super) fn new(seed: u64, node: NodeId, durability: Durability) -> Self {
         Self {
             node,
             entries: Slab::new(),
@@ -48,15 +53,15 @@ impl Keyspace {
             expiries: Deadlines::new(),
             hash: KeyedHash::new(seed),
             bytes: 0,
-            all: KeyTotals::default(),
-            persistent: KeyTotals::default(),
+            records_requested_only: durability == Durability::Requested,
+            recorded: KeyTotals::default(),
             usage: UsageTable::new(),
         }
     }
 
     /// The number of keys, including expired ones that were not removed yet.
-    pub(super) const fn len(&self) -> usize {
-        self.all.count
+    pub(super) fn len(&self) -> usize {
+        self.by_hash.len()
     }
 
     /// Bytes of all keys and values.
@@ -64,27 +69,10 @@ impl Keyspace {
         self.bytes
     }
 
-    pub(super) const fn all_keys(&self) -> KeyTotals {
-        self.all
-    }
-
-    /// The keys whose value asks for durability.
-    pub(super) const fn persistent_keys(&self) -> KeyTotals {
-        self.persistent
-    }
-
-    fn add_totals(&mut self, totals: KeyTotals, is_persistent: bool) {
-        self.all.add(totals);
-        if is_persistent {
-            self.persistent.add(totals);
-        }
-    }
-
-    fn subtract_totals(&mut self, totals: KeyTotals, is_persistent: bool) {
-        self.all.subtract(totals);
-        if is_persistent {
-            self.persistent.subtract(totals);
-        }
+    /// The keys with a record, which are those of a snapshot. A store without records has snapshots
+    /// of all keys.
+    pub(super) const fn recorded(&self) -> KeyTotals {
+        self.recorded
     }
 
     /// The owner for whom a value of this principal counts; `None` for an unverified principal.
@@ -138,46 +126,43 @@ impl Keyspace {
         let mut entry = Entry::new(key.clone(), value);
         entry.set_meta(meta, &self.node);
         let (owner, len) = (entry.owner(), entry.len());
-        let (totals, is_persistent) = (entry.totals(), entry.is_persistent());
-        let slot = self.entries.insert(entry)?;
+        self.recorded.add(entry.totals(self.records_requested_only));
+        let slot = invariant(self.entries.insert(entry))?;
         let rehash = |slot: &Slot| self.hash.hash_one(key_at(&self.entries, *slot));
         self.by_hash.insert_unique(self.hash.hash_one(key.as_bytes()), slot, rehash);
         self.by_key.insert(key, slot);
         self.bytes += len;
-        self.add_totals(totals, is_persistent);
         self.usage.add(owner, len);
         Some(slot)
     }
 
     fn replace(&mut self, slot: Slot, value: &[u8], meta: Meta) {
-        self.disarm(slot);
-        let Some(entry) = self.entries.get_mut(slot) else { return };
+        self.remove_deadline(slot);
+        let Some(entry) = invariant(self.entries.get_mut(slot)) else { return };
         self.bytes -= entry.len();
         self.usage.remove(entry.owner(), entry.len());
-        let before = (entry.totals(), entry.is_persistent());
+        self.recorded.subtract(entry.totals(self.records_requested_only));
         entry.replace_value(value);
         entry.set_meta(meta, &self.node);
         self.bytes += entry.len();
         self.usage.add(entry.owner(), entry.len());
-        let after = (entry.totals(), entry.is_persistent());
-        self.subtract_totals(before.0, before.1);
-        self.add_totals(after.0, after.1);
+        self.recorded.add(entry.totals(self.records_requested_only));
     }
 
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Entry> {
-        self.disarm(slot);
+        self.remove_deadline(slot);
         let key = key_at(&self.entries, slot);
         let found = self.by_hash.find_entry(self.hash.hash_one(key), |other| *other == slot);
-        found.ok()?.remove();
+        invariant(found.ok())?.remove();
         self.by_key.remove(key);
-        let entry = self.entries.remove(slot)?;
+        let entry = invariant(self.entries.remove(slot))?;
         self.bytes -= entry.len();
-        self.subtract_totals(entry.totals(), entry.is_persistent());
+        self.recorded.subtract(entry.totals(self.records_requested_only));
         self.usage.remove(entry.owner(), entry.len());
         Some(entry)
     }
 
-    fn disarm(&mut self, slot: Slot) {
+    fn remove_deadline(&mut self, slot: Slot) {
         if let Some(at) = self.entries.get(slot).and_then(Entry::expires) {
             self.expiries.remove(at, slot);
         }
@@ -208,10 +193,9 @@ impl Keyspace {
     pub(super) fn check_quota(
         &self,
         limits: &StoreLimits,
-        sender: Principal<'_>,
+        owner: Option<Owner>,
         slot: Option<Slot>,
-        key: &[u8],
-        value: &[u8],
+        (key, value): (&[u8], &[u8]),
     ) -> Result<(), Exceeded> {
         Exceeded::check(Limit::KeyBytes, key.len(), limits.key_bytes_max)?;
         Exceeded::check(Limit::ValueBytes, value.len(), limits.value_bytes_max)?;
@@ -226,7 +210,7 @@ impl Keyspace {
             let needed = self.bytes - replaced_len.unwrap_or(0) + len;
             Exceeded::check(Limit::Bytes, needed, limits.bytes_max)?;
         }
-        self.check_client_quota(limits, sender, replaced, len)
+        self.check_client_quota(limits, owner, replaced, len)
     }
 
     /// Checks the share of a verified client. It may replace its own values, and values that count
@@ -234,11 +218,11 @@ impl Keyspace {
     fn check_client_quota(
         &self,
         limits: &StoreLimits,
-        sender: Principal<'_>,
+        owner: Option<Owner>,
         replaced: Option<&Entry>,
         len: usize,
     ) -> Result<(), Exceeded> {
-        let Some(owner) = self.owner_of(sender) else { return Ok(()) };
+        let Some(owner) = owner else { return Ok(()) };
         let used = self.usage.get(owner);
         let own = replaced.filter(|entry| entry.owner() == Some(owner));
         let own_or_unowned =

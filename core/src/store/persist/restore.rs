@@ -27,7 +27,7 @@ impl Store {
     pub fn restore(&mut self, now: Now, record: &Record) {
         match record {
             Record::Put { key, value, version, fencing_token, expires, persist } => {
-                self.clock.advance_past(version.hlc().borrowed());
+                self.tables.clock.advance_past(version.hlc().borrowed());
                 let meta = Meta {
                     version: version.clone(),
                     // A value that has a record needs a record of its end, or the next store would
@@ -38,13 +38,13 @@ impl Store {
                     fence: fencing_token.clone(),
                     owner: None,
                 };
-                let slot = self.keyspace.find(key);
-                self.keyspace.put(slot, key, value, meta);
+                let slot = self.tables.keyspace.find(key);
+                self.tables.keyspace.put(slot, key, value, meta);
             }
             Record::Removed { key, version } => {
-                self.clock.advance_past(version.hlc().borrowed());
-                if let Some(slot) = self.keyspace.find(key) {
-                    self.keyspace.remove(slot);
+                self.tables.clock.advance_past(version.hlc().borrowed());
+                if let Some(slot) = self.tables.keyspace.find(key) {
+                    self.tables.keyspace.remove(slot);
                 }
             }
             Record::Response(response) => self.dedup.restore(now.instant, response),
@@ -57,22 +57,22 @@ impl Store {
                 let principal = Some(Principal::verified(client_id)).filter(|_| *verified);
                 let registration = NewRegistration {
                     client_id,
-                    owner: principal.and_then(|principal| self.keyspace.owner_of(principal)),
+                    owner: principal.and_then(|principal| self.tables.keyspace.owner_of(principal)),
                     key,
                     dialect: *dialect,
                     incarnation: self.config.incarnation.filter(|_| *wants_incarnation),
-                    request: *order,
+                    request_number: *order,
                 };
                 let kept = self.config.limits.unverified_registrations_kept;
-                self.registrations.insert(now.instant + kept, &registration);
+                self.tables.registrations.insert(now.instant + kept, &registration);
                 self.dedup.reserve_number(*order);
             }
             Record::Unregistered { client_id, key } => {
-                self.registrations.remove(client_id, key);
+                self.tables.registrations.remove(client_id, key);
             }
             Record::Issued { version } => {
-                self.clock.advance_past(version.hlc().borrowed());
-                self.reserved = self.reserved.max(version.hlc().wall());
+                self.tables.clock.advance_past(version.hlc().borrowed());
+                self.tables.reserved = self.tables.reserved.max(version.hlc().wall());
             }
         }
     }

@@ -7,6 +7,7 @@ use core::time::Duration;
 use super::{Record, RecordedExpiry};
 use crate::hlc::{Hlc, Version};
 use crate::message::Expiry;
+use crate::store::storage::record_overhead;
 use crate::store::{Durability, Store, StoredEntry};
 use crate::time::{Now, UnixTime};
 
@@ -165,15 +166,15 @@ impl Store {
 
     fn beginning(&self) -> Beginning {
         Beginning {
-            version: self.clock.last().into(),
+            version: self.tables.clock.last().into(),
             response: self.dedup.last_response(),
-            registration: self.registrations.last_number(),
+            registration: self.tables.registrations.last_id(),
         }
     }
 
     /// Maximum bytes of these records.
     fn bytes_of(&self, records: &[Record]) -> usize {
-        let overhead = records.len().saturating_mul(self.record_overhead());
+        let overhead = records.len().saturating_mul(record_overhead(&self.config));
         records.iter().map(Record::len).fold(overhead, usize::saturating_add)
     }
 
@@ -189,7 +190,7 @@ impl Store {
         let mut last_registration = 0;
         match from {
             Position::Start => {
-                let reserved = Hlc::new(self.reserved, 0, beginning.version.node().clone());
+                let reserved = Hlc::new(self.tables.reserved, 0, beginning.version.node().clone());
                 let version = Version::new(reserved.max(beginning.version.clone()));
                 part.push(Record::Issued { version });
             }
@@ -199,11 +200,11 @@ impl Store {
         }
         if matches!(from, Position::Start | Position::Key(_)) {
             let only_requested = self.config.durability == Durability::Requested;
-            for entry in self.keyspace.range_from(first_key) {
+            for entry in self.tables.keyspace.range_from(first_key) {
                 if part.is_full() {
                     return Some(Position::Key(entry.key().to_vec()));
                 }
-                let stored = self.stored_entry(entry);
+                let stored = self.tables.keyspace.stored_entry(entry);
                 part.bytes = part.bytes.saturating_add(RECORD_WORK);
                 if !entry.is_expired(now.instant)
                     && (stored.persist || !only_requested)
@@ -228,12 +229,12 @@ impl Store {
             return None;
         }
         for registration in
-            self.registrations.recorded_between(last_registration, beginning.registration)
+            self.tables.registrations.recorded_between(last_registration, beginning.registration)
         {
             if part.is_full() {
                 return Some(Position::Registrations(last_registration));
             }
-            last_registration = registration.recorded_number();
+            last_registration = registration.recorded_id();
             part.push(registration.to_record());
         }
         None

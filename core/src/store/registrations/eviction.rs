@@ -1,131 +1,58 @@
 //! The limits of registrations, and the registrations that are evicted when one is reached.
 
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Registration, Registrations, counted_bytes};
-use crate::limits::{EVICTED_REGISTRATIONS_KNOWN, StoreLimits, TOPIC_BYTES_MAX};
+use super::{NewRegistration, Registration, Registrations};
+use crate::limits::{StoreLimits, TOPIC_BYTES_MAX};
 use crate::rules::{Exceeded, Limit};
-use crate::store::Principal;
-use crate::store::keyed_hash::KeyedHash;
-use crate::store::usage::Owner;
 use crate::time::Instant;
 use crate::topic::NotificationTopic;
 
 /// Number of registrations of one client that are evicted at once when the store is full.
 const EVICTED_AT_ONCE: usize = 64;
 
-/// The registrations that were evicted last, as hashes: a client whose registration was evicted
-/// does not know, and some deployed clients fail unless its STOP gets `+OK`.
-///
-/// Evictions fill it, up to [`EVICTED_REGISTRATIONS_KNOWN`]; then the oldest is forgotten. A
-/// collision makes one STOP of an unknown registration get `+OK`.
-#[derive(Debug)]
-pub(super) struct Evicted {
-    hash: KeyedHash,
-    /// The hashes of the client id, and of client id and key.
-    order: VecDeque<(u64, u64)>,
-}
-
-impl Evicted {
-    pub(super) fn new(seed: u64) -> Self {
-        Self { hash: KeyedHash::new(seed), order: VecDeque::new() }
-    }
-
-    fn push(&mut self, registration: &Registration) {
-        let evicted = self.hashes(&registration.client_id, &registration.key);
-        if self.order.len() >= EVICTED_REGISTRATIONS_KNOWN {
-            self.order.pop_front();
-        }
-        self.order.push_back(evicted);
-    }
-
-    fn contains(&self, client_id: &str, key: &[u8]) -> bool {
-        !self.order.is_empty() && self.order.contains(&self.hashes(client_id, key))
-    }
-
-    /// Forgets a registration, which the client made again or stopped.
-    pub(super) fn remove(&mut self, client_id: &str, key: &[u8]) {
-        if !self.order.is_empty() {
-            let removed = self.hashes(client_id, key);
-            self.order.retain(|evicted| *evicted != removed);
-        }
-    }
-
-    /// Forgets the registrations of a client, which is gone.
-    pub(super) fn remove_client(&mut self, client_id: &str) {
-        if !self.order.is_empty() {
-            let client = self.hash.hash_one(client_id);
-            self.order.retain(|(other, _)| *other != client);
-        }
-    }
-
-    fn hashes(&self, client_id: &str, key: &[u8]) -> (u64, u64) {
-        (self.hash.hash_one(client_id), self.hash.hash_one((client_id, key)))
-    }
-}
-
 impl Registrations {
-    /// Returns whether a STOP finds something to end: a registration, or one that was evicted
-    /// lately.
-    pub(in crate::store) fn contains_or_evicted(&self, client_id: &str, key: &[u8]) -> bool {
-        self.contains(client_id, key) || self.evicted.contains(client_id, key)
-    }
-
     /// Checks the limits for a KEYNOTIFY of a client that is not registered for the key.
     pub(in crate::store) fn check_quota(
         &self,
         limits: &StoreLimits,
-        sender: Principal<'_>,
-        owner: Option<Owner>,
-        key: &[u8],
+        new: &NewRegistration<'_>,
     ) -> Result<(), Exceeded> {
-        self.check_share(limits, sender, owner, key)?;
-        self.check_total(limits, sender, key)?;
-        self.check_per_key(limits, key)
+        self.check_share(limits, new)?;
+        self.check_total(limits, new)?;
+        self.check_per_key(limits, new)
     }
 
     /// Checks the limits that no eviction can help with: lengths, and the share of an owner.
-    fn check_share(
-        &self,
-        limits: &StoreLimits,
-        sender: Principal<'_>,
-        owner: Option<Owner>,
-        key: &[u8],
-    ) -> Result<(), Exceeded> {
-        let client_id = sender.client_id().unwrap_or_default();
+    fn check_share(&self, limits: &StoreLimits, new: &NewRegistration<'_>) -> Result<(), Exceeded> {
+        let (client_id, key) = (new.client_id, new.key);
         if NotificationTopic::new(client_id, key).is_err() {
             // The topic contains the key in hexadecimal digits.
             let needed = 2 * key.len() + client_id.len();
             return Err(Exceeded { limit: Limit::TopicBytes, needed, max: TOPIC_BYTES_MAX });
         }
         Exceeded::check(Limit::KeyBytes, key.len(), limits.key_bytes_max)?;
-        if owner.is_none() {
-            return Ok(());
-        }
-        let used = self.usage_of(owner);
+        let Some(owner) = new.owner else { return Ok(()) };
+        let used = self.usage.get(owner);
         let max = limits.share_of(limits.registrations_max);
         Exceeded::check(Limit::ClientRegistrations, used.count + 1, max)?;
-        let needed = used.bytes + counted_bytes(client_id, key);
         let max = limits.share_of(limits.registration_bytes_max);
-        Exceeded::check(Limit::ClientRegistrationBytes, needed, max)
+        Exceeded::check(Limit::ClientRegistrationBytes, used.bytes + new.len(), max)
     }
 
-    fn check_total(
-        &self,
-        limits: &StoreLimits,
-        sender: Principal<'_>,
-        key: &[u8],
-    ) -> Result<(), Exceeded> {
+    fn check_total(&self, limits: &StoreLimits, new: &NewRegistration<'_>) -> Result<(), Exceeded> {
         Exceeded::check(Limit::Registrations, self.len() + 1, limits.registrations_max)?;
-        let client_id = sender.client_id().unwrap_or_default();
-        let needed = self.bytes + counted_bytes(client_id, key);
+        let needed = self.bytes + new.len();
         Exceeded::check(Limit::RegistrationBytes, needed, limits.registration_bytes_max)
     }
 
-    fn check_per_key(&self, limits: &StoreLimits, key: &[u8]) -> Result<(), Exceeded> {
-        let needed = self.for_key(key).len() + 1;
+    fn check_per_key(
+        &self,
+        limits: &StoreLimits,
+        new: &NewRegistration<'_>,
+    ) -> Result<(), Exceeded> {
+        let needed = self.for_key(new.key).len() + 1;
         Exceeded::check(Limit::RegistrationsPerKey, needed, limits.registrations_per_key_max)
     }
 
@@ -137,34 +64,29 @@ impl Registrations {
         &mut self,
         now: Instant,
         limits: &StoreLimits,
-        sender: Principal<'_>,
-        owner: Option<Owner>,
-        key: &[u8],
+        new: &NewRegistration<'_>,
     ) -> Vec<Arc<Registration>> {
         let mut ended = Vec::new();
-        let client_id = sender.client_id().unwrap_or_default();
-        let share = self.check_share(limits, sender, owner, key);
-        if self.contains(client_id, key) || share.is_err() {
+        if self.contains(new.client_id, new.key) || self.check_share(limits, new).is_err() {
             return ended;
         }
-        self.touch(now + limits.unverified_registrations_kept, client_id);
+        self.touch(now + limits.unverified_registrations_kept, new.client_id);
         loop {
-            let only_for = if self.check_per_key(limits, key).is_err() {
-                Some(key)
-            } else if self.check_total(limits, sender, key).is_err() {
+            let only_for = if self.check_per_key(limits, new).is_err() {
+                Some(new.key)
+            } else if self.check_total(limits, new).is_err() {
                 None
             } else {
                 return ended;
             };
-            let mut evicted = Vec::from_iter(self.remove_silenced(only_for));
-            if evicted.is_empty() {
-                evicted = self.remove_stalest(now, only_for);
+            let before = ended.len();
+            ended.extend(self.remove_silenced(only_for));
+            if ended.len() == before {
+                ended.extend(self.remove_stalest(now, only_for));
             }
-            if evicted.is_empty() {
+            if ended.len() == before {
                 return ended;
             }
-            evicted.iter().for_each(|registration| self.evicted.push(registration));
-            ended.extend(evicted);
         }
     }
 
@@ -175,7 +97,7 @@ impl Registrations {
             None => self.silenced.first().copied(),
             Some(key) => {
                 let silenced = self.for_key(key).iter().filter(|it| it.is_silenced());
-                silenced.map(|it| it.number).min()
+                silenced.map(|it| it.id).min()
             }
         };
         self.end(oldest?)
@@ -197,15 +119,11 @@ impl Registrations {
                 unverified.filter_map(evictable_from).min()
             }
         };
-        match (stalest, key) {
-            (Some((evictable_from, client_id)), Some(key)) if evictable_from <= now => {
-                let number = self.number_of(&client_id, key);
-                number.and_then(|number| self.end(number)).into_iter().collect()
-            }
-            (Some((evictable_from, client_id)), None) if evictable_from <= now => {
-                self.remove_where(&client_id, EVICTED_AT_ONCE, |it| !it.is_verified())
-            }
-            _ => Vec::new(),
+        let evictable = stalest.filter(|(evictable_from, _)| *evictable_from <= now);
+        let Some((_, client_id)) = evictable else { return Vec::new() };
+        match key {
+            Some(key) => self.remove(&client_id, key).into_iter().collect(),
+            None => self.remove_where(&client_id, EVICTED_AT_ONCE, |it| !it.is_verified()),
         }
     }
 }

@@ -159,7 +159,7 @@ pub struct Storage {
     /// Free bytes that the disk of --data-dir must have [default: 67108864]
     ///
     /// The space to remove all durable keys is added. With less, durable writes fail with the quota
-    /// error; with less than half, so do deletions of durable keys
+    /// error; deletions succeed
     #[cfg_attr(feature = "clap", arg(long, value_name = "BYTES"))]
     pub min_free_space: Option<u64>,
 }

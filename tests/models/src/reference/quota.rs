@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use statestore_proto::limits::EVICTED_REGISTRATIONS_KNOWN;
 use statestore_proto::message::Command;
 
 use super::ReferenceStore;
@@ -97,14 +96,6 @@ impl ReferenceStore {
                 }
                 (None, None) => return,
             };
-            // A store with the same order of evictions forgets the same ones.
-            let mut evicted_now: Vec<_> =
-                self.registrations.iter().filter(|watch| evicted.contains(&watch.number)).collect();
-            evicted_now.sort_by(|one, other| one.key.cmp(&other.key));
-            let evicted_now = evicted_now.iter().map(|it| (it.client.clone(), it.key.clone()));
-            self.evicted.extend(evicted_now.collect::<Vec<_>>());
-            let excess = self.evicted.len().saturating_sub(EVICTED_REGISTRATIONS_KNOWN);
-            self.evicted.drain(..excess);
             let lost = self.end(|watch| evicted.contains(&watch.number));
             self.count("registrations_lost", None, None, lost);
         }

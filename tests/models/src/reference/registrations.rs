@@ -42,7 +42,6 @@ impl ReferenceStore {
             Some(old) => *old = new,
             None if is_full => return Err(Refusal::QuotaExceeded),
             None => {
-                self.forget_eviction(caller.client, &new.key);
                 self.registrations.push(new);
             }
         }
@@ -84,16 +83,8 @@ impl ReferenceStore {
         self.evictable.insert(client.into(), until);
     }
 
-    /// Forgets that a registration was evicted; returns whether that was known.
-    pub(super) fn forget_eviction(&mut self, client: &str, key: &[u8]) -> bool {
-        let before = self.evicted.len();
-        self.evicted.retain(|evicted| (evicted.0.as_str(), evicted.1.as_slice()) != (client, key));
-        self.evicted.len() < before
-    }
-
     /// Ends the registrations of a disconnected client. Its cached responses stay.
     pub fn client_gone(&mut self, client: &str) {
-        self.evicted.retain(|(evicted, _)| evicted != client);
         let lost = self.end(|watch| watch.client == client);
         self.count("registrations_lost", None, None, lost);
     }

@@ -56,8 +56,6 @@ pub struct ReferenceStore {
     pub(super) owners: BTreeMap<Vec<u8>, String>,
     /// Millisecond from which the unverified registrations of each client may be evicted.
     pub(super) evictable: BTreeMap<String, u64>,
-    /// Client and key of evicted registrations that were not stopped, the oldest first.
-    pub(super) evicted: Vec<(String, Vec<u8>)>,
     pub(super) latest: u64,
     pub(super) registrations: Vec<Registration>,
     pub(super) registered: u64,
@@ -101,7 +99,6 @@ impl ReferenceStore {
             counters: BTreeMap::new(),
             owners: BTreeMap::new(),
             evictable: BTreeMap::new(),
-            evicted: Vec::new(),
             latest: 0,
             registrations: Vec::new(),
             registered: 0,
@@ -376,7 +373,6 @@ impl ReferenceStore {
             (Command::Watch { .. }, _) => self.register(caller),
             (Command::Unwatch { .. }, _) => {
                 let gone = self.end(|it| it.client == caller.client && it.key == key) > 0;
-                let gone = self.forget_eviction(caller.client, &key) || gone;
                 Ok((if gone { Reply::Done } else { Reply::NotWatched }, None))
             }
         }

@@ -118,11 +118,9 @@ impl ServiceBuilder {
     /// the [space to remove everything](statestore_proto::store::Store::removal_bytes) and the space
     /// for the rest of a snapshot in progress. Default: 64 MiB. With 0, nothing is refused.
     ///
-    /// While it has less, the space is
-    /// [low](statestore_proto::store::StorageSpace::Low): a SET of a durable key and a durable
-    /// KEYNOTIFY get the quota error. Below half of the reserve the space is
-    /// [exhausted](statestore_proto::store::StorageSpace::Exhausted): each request with a durable
-    /// effect gets this error. The store continues to serve all other requests.
+    /// While it has less, it is [full](statestore_proto::store::Store::set_storage_full): a SET of a
+    /// durable key and a durable KEYNOTIFY get the quota error. The store continues to serve all other
+    /// requests.
     ///
     /// The space is compared before a request, without the bytes of that request. If values may
     /// exceed 3 MiB, add twice the longest one to the reserve.

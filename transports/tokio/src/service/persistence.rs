@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use statestore_capture::CapturedStore;
-use statestore_proto::store::{Batch, SnapshotPosition, StorageSpace};
+use statestore_proto::store::{Batch, SnapshotPosition};
 use statestore_proto::time::Now;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -60,7 +60,8 @@ pub(crate) struct Persistence {
     is_ending: bool,
     /// Free bytes of the storage below which durable writes are refused.
     reserve: u64,
-    space: StorageSpace,
+    /// Set while less is free.
+    is_full: bool,
     /// Free bytes of the storage, if known, when the journal was last idle.
     free: Option<u64>,
     /// Bytes of the records in the commits of the current call.
@@ -104,7 +105,7 @@ impl UnloadedJournal {
             journal = same;
             let Some(records) = portion? else {
                 let mut persistence = Persistence {
-                    space: StorageSpace::Enough,
+                    is_full: false,
                     free: journal.free_bytes(),
                     queue: CommitQueue::default(),
                     call_began: Instant::now(),
@@ -179,7 +180,7 @@ impl Persistence {
             self.last_snapshot = Some(Instant::now());
         }
         let has_records = waiting.is_some() || batch.is_some();
-        let frees_space = self.has_little_space() && !self.is_ending && can_free_space;
+        let frees_space = self.is_full && !self.is_ending && can_free_space;
         if !has_records && self.snapshot.is_none() && !frees_space {
             return;
         }
@@ -260,37 +261,30 @@ impl Persistence {
         self.update_space(store);
     }
 
-    const fn has_little_space(&self) -> bool {
-        !matches!(self.space, StorageSpace::Enough)
-    }
-
     /// Returns whether the storage has space for a snapshot and for the records of requests during
-    /// it. The space to remove everything must stay free, and the reserve, unless the storage has
-    /// little space already.
+    /// it. The space to remove everything must stay free, and the reserve, unless the storage is full
+    /// already.
     fn has_space_for_snapshot(&self, store: &CapturedStore) -> bool {
         let Some(free) = self.free else { return true };
         let bytes = to_u64(store.store().snapshot_bytes());
         let records = bytes / PART_PER_RECORD_BYTE as u64;
-        let must_stay_free = match self.space {
-            StorageSpace::Enough => self.reserve.max(SNAPSHOT_RESERVE),
-            _ => SNAPSHOT_RESERVE,
-        };
+        let must_stay_free =
+            if self.is_full { SNAPSHOT_RESERVE } else { self.reserve.max(SNAPSHOT_RESERVE) };
         let removal = removal_bytes(store);
         free >= [records, removal, must_stay_free].into_iter().fold(bytes, u64::saturating_add)
     }
 
-    /// Returns whether a snapshot is due because the storage has little space. It may free that of
+    /// Returns whether a snapshot is due because the storage is full. It may free the space of
     /// deleted keys, for example.
     fn is_space_snapshot_due(&self) -> bool {
         let is_due = |last: Instant| last.elapsed() >= SPACE_SNAPSHOT_INTERVAL;
-        let is_needed = self.has_little_space() && self.has_records_since_snapshot;
+        let is_needed = self.is_full && self.has_records_since_snapshot;
         is_needed && self.last_snapshot.is_none_or(is_due)
     }
 
-    /// Sets and logs how much space the store has: little below the reserve, exhausted below half of
-    /// it. The unwritten bytes, those of the snapshot in progress, and the space to remove everything
-    /// do not count as free. To return to a level, 9/8 of its threshold must be free, so that
-    /// refusals do not alternate with writes.
+    /// Sets and logs whether the storage is full: less than the reserve is free. The unwritten bytes,
+    /// those of the snapshot in progress, and the space to remove everything do not count as free.
+    /// Then 9/8 of the reserve must be free, so that refusals do not alternate with writes.
     fn update_space(&mut self, store: &mut CapturedStore) {
         let Some(free) = self.free.filter(|_| self.reserve > 0) else { return };
         let waiting = store.store().waiting_record_bytes();
@@ -298,47 +292,26 @@ impl Persistence {
         let unwritten = to_u64(self.queued_bytes.saturating_add(waiting)).saturating_mul(2);
         let (snapshot, removal) = (to_u64(self.snapshot_left), removal_bytes(store));
         let needed = [snapshot, removal].into_iter().fold(unwritten, u64::saturating_add);
-        let available = free.checked_sub(needed);
-        let is_above = |threshold: u64, was_above: bool| {
-            let more = if was_above { 0 } else { threshold / 8 };
-            available.is_some_and(|bytes| bytes >= threshold.saturating_add(more))
-        };
-        let space = if is_above(self.reserve, !self.has_little_space()) {
-            StorageSpace::Enough
-        } else if is_above(self.reserve / 2, self.space != StorageSpace::Exhausted) {
-            StorageSpace::Low
-        } else {
-            StorageSpace::Exhausted
-        };
-        if space == self.space {
+        let reserve = self.reserve;
+        let more = if self.is_full { reserve / 8 } else { 0 };
+        let is_full = free < needed.saturating_add(reserve).saturating_add(more);
+        if is_full == self.is_full {
             return;
         }
-        self.space = space;
-        store.set_storage_space(space);
-        let reserve = self.reserve;
-        // Free bytes at which the store returns to the level above.
-        let enough =
-            |threshold: u64| needed.saturating_add(threshold).saturating_add(threshold / 8);
-        match space {
-            StorageSpace::Enough => {
-                info!(free, needed, reserve, "the disk has enough free bytes again");
-            }
-            StorageSpace::Low => warn!(
+        self.is_full = is_full;
+        store.set_storage_full(is_full);
+        if is_full {
+            let enough = needed.saturating_add(reserve).saturating_add(reserve / 8);
+            warn!(
                 free,
                 needed,
                 reserve,
-                enough = enough(reserve),
+                enough,
                 "the disk has too few free bytes: durable writes get the quota error until it has \
                  enough"
-            ),
-            _ => warn!(
-                free,
-                needed,
-                reserve,
-                enough_for_deletions = enough(reserve / 2),
-                "the disk is nearly full: durable writes and deletions get the quota error until it has \
-                 more free bytes"
-            ),
+            );
+        } else {
+            info!(free, needed, reserve, "the disk has enough free bytes again");
         }
     }
 

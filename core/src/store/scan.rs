@@ -7,14 +7,13 @@
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-use super::Address;
-use super::authorize::check_source;
+use super::keyspace::Keyspace;
+use super::request::{Request, is_allowed};
+use super::scan_token::ScanTokens;
+use super::{Access, Refused, StoreConfig};
 use crate::glob::{Pattern, Progress};
 use crate::message::{PageEncoder, Scan, listed_len};
 use crate::rules::{Exceeded, Limit};
-use crate::store::{Access, Principal, Refused, Store};
-use crate::time::Now;
-use crate::transport::Incoming;
 
 /// The work to visit a key, or to authorize it, in units of
 /// [`page_work_max`](crate::limits::StoreLimits::page_work_max).
@@ -48,22 +47,25 @@ impl<'a> Position<'a> {
     }
 }
 
-impl Store {
+/// What a SCAN reads.
+pub(super) struct Scanner<'s> {
+    pub(super) config: &'s StoreConfig,
+    pub(super) keyspace: &'s Keyspace,
+    pub(super) tokens: &'s ScanTokens,
+}
+
+impl<'s> Scanner<'s> {
     /// The payload of the page that a SCAN gets.
-    pub(super) fn scan(
+    pub(super) fn page(
         &self,
-        now: Now,
-        sender: Principal<'_>,
-        incoming: &Incoming<'_>,
-        address: &Address,
+        request: &Request<'_, '_>,
         scan: &Scan<&[u8]>,
     ) -> Result<Vec<u8>, Refused> {
-        check_source(sender, incoming)?;
         let limits = &self.config.limits;
         Exceeded::check(Limit::KeyBytes, scan.pattern.len(), limits.key_bytes_max)?;
         let pattern = Pattern::new(scan.pattern).map_err(|_| Refused::InvalidPattern)?;
         let decrypted = match scan.token {
-            Some(token) => self.scan_tokens.decrypt(scan.pattern, token).map(Some),
+            Some(token) => self.tokens.decrypt(scan.pattern, token).map(Some),
             None => Some(None),
         };
         let decrypted = decrypted.ok_or(Refused::ForeignScanToken)?;
@@ -71,12 +73,12 @@ impl Store {
             Some(bytes) => Position::decode(bytes).ok_or(Refused::ForeignScanToken)?,
             None => Position::default(),
         };
-        let payload_max = address.payload_max(None);
+        let payload_max = request.address.payload_max(None);
         let page_max = limits.page_bytes_max.min(payload_max);
-        let (mut keys, mut next) = self.page(now, sender, &pattern, start, page_max);
+        let (mut keys, mut next) = self.keys(request, &pattern, start, page_max);
         loop {
             let token = next.map(|next| {
-                self.scan_tokens.encrypt(scan.pattern, &[&next.encode_progress(), next.key])
+                self.tokens.encrypt(scan.pattern, &[&next.encode_progress(), next.key])
             });
             let page = PageEncoder { keys: &keys, token: token.as_deref() };
             let Err(exceeded) =
@@ -93,14 +95,13 @@ impl Store {
     }
 
     /// The keys of one page, and where the next page begins.
-    fn page<'a>(
-        &'a self,
-        now: Now,
-        sender: Principal<'_>,
+    fn keys(
+        &self,
+        request: &Request<'_, '_>,
         pattern: &Pattern<'_>,
         start: Position<'_>,
         mut bytes_left: usize,
-    ) -> (Vec<&'a [u8]>, Option<Position<'a>>) {
+    ) -> (Vec<&'s [u8]>, Option<Position<'s>>) {
         let (prefix, is_literal) = (pattern.literal_prefix(), pattern.is_literal());
         // At least one key is visited, so that each page makes progress.
         let mut work_left = self.config.limits.page_work_max.max(1);
@@ -116,7 +117,7 @@ impl Store {
                 return (keys, Some(here));
             }
             work_left = work_left.saturating_sub(KEY_WORK + key.len() / 16);
-            if entry.is_expired(now.instant) {
+            if entry.is_expired(request.now.instant) {
                 continue;
             }
             match pattern.matches_within(key, progress, &mut work_left) {
@@ -128,7 +129,7 @@ impl Store {
             }
             if self.config.authorizer.is_some() {
                 work_left = work_left.saturating_sub(KEY_WORK);
-                if !self.is_allowed(sender, Access::Read, key) {
+                if !is_allowed(self.config, request.sender, Access::Read, key) {
                     continue;
                 }
             }

@@ -1,0 +1,36 @@
+//! A priority queue whose outdated items are removed later.
+
+use alloc::collections::BinaryHeap;
+
+/// Items, the greatest first. The caller decides whether an item is current: what it is about may
+/// have changed since, or be gone.
+///
+/// Each call takes O(log n), on average over all calls. There are at most about twice as many items
+/// as current ones.
+#[derive(Debug)]
+pub(super) struct Queue<T: Ord>(BinaryHeap<T>);
+
+impl<T: Ord + Copy> Queue<T> {
+    pub(super) const fn new() -> Self {
+        Self(BinaryHeap::new())
+    }
+
+    /// Adds an item. `current` is the number of current ones, or more.
+    pub(super) fn push(&mut self, item: T, current: usize, is_current: impl Fn(&T) -> bool) {
+        if self.0.len() >= current.saturating_mul(2).saturating_add(16) {
+            self.0.retain(is_current);
+        }
+        self.0.push(item);
+    }
+
+    /// The greatest current item.
+    pub(super) fn first(&mut self, is_current: impl Fn(&T) -> bool) -> Option<T> {
+        while let Some(item) = self.0.peek() {
+            if is_current(item) {
+                return Some(*item);
+            }
+            self.0.pop();
+        }
+        None
+    }
+}

@@ -1,0 +1,55 @@
+//! A stored value as the embedder sees it.
+
+use core::fmt;
+
+use super::{Entry, Keyspace};
+use crate::debug;
+use crate::hlc::{FencingToken, Version};
+use crate::time::Instant;
+
+/// A stored value.
+#[derive(Clone)]
+pub struct StoredEntry<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// The version.
+    pub version: Version,
+    /// The fence of the key.
+    pub fencing_token: Option<&'a FencingToken>,
+    /// When the value expires.
+    pub expires: Option<Instant>,
+    /// True if the value expires and was set on a condition (NX or NEX), as a lock is.
+    pub is_lease: bool,
+    /// True if the value is durable with [`Durability::Requested`](crate::store::Durability::Requested): its SET or its key asks for it.
+    pub persist: bool,
+}
+
+impl fmt::Debug for StoredEntry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredEntry")
+            .field("key", &debug::Key(self.key))
+            .field("value", &debug::Value(self.value))
+            .field("version", &self.version)
+            .field("fencing_token", &self.fencing_token)
+            .field("expires", &self.expires)
+            .field("is_lease", &self.is_lease)
+            .field("persist", &self.persist)
+            .finish()
+    }
+}
+
+impl Keyspace {
+    pub(in crate::store) fn stored_entry<'a>(&self, entry: &'a Entry) -> StoredEntry<'a> {
+        StoredEntry {
+            key: entry.key(),
+            value: entry.value(),
+            version: self.version_of(entry),
+            fencing_token: entry.fence(),
+            expires: entry.expires(),
+            is_lease: entry.is_lease(),
+            persist: entry.is_persistent(),
+        }
+    }
+}
