@@ -34,3 +34,21 @@ impl<T: Ord + Copy> Queue<T> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_item_is_current_and_outdated_ones_do_not_accumulate() {
+        let mut queue = Queue::new();
+        for item in 0..10_000_u64 {
+            // The last ten odd items are current.
+            let is_current = |it: &u64| it % 2 == 1 && it + 20 > item;
+            queue.push(item, 10, is_current);
+            assert!(queue.0.len() <= 2 * 10 + 16);
+            let newest = item.checked_sub(1 - item % 2);
+            assert_eq!(queue.first(is_current), newest);
+        }
+    }
+}
