@@ -263,14 +263,15 @@ impl Dedup {
         self.by_request.find(id.hash, |slot| self.is_response_to(*slot, id)).copied()
     }
 
-    /// Another owner with the same client id does not get the response.
+    /// The owner does not count: that of a client without a user is its network, and the client may
+    /// redeliver from another one.
     fn is_response_to(&self, slot: Slot, id: RequestId<'_>) -> bool {
         self.entries.get(slot).is_some_and(|entry| {
             let response = &entry.response;
             (entry.hash, entry.content) == (id.hash, id.content)
                 && response.correlation.as_bytes() == id.correlation
                 && *response.response_topic == *id.response_topic
-                && self.sender_of(entry) == Some(id.sender)
+                && self.sender_of(entry).and_then(|from| from.client_id()) == id.sender.client_id()
         })
     }
 

@@ -90,16 +90,6 @@ impl<'a> Principal<'a> {
     }
 }
 
-/// Two principals are equal if they are the same sender, whatever its rights.
-impl PartialEq for Principal<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        let key = |from: &Self| (from.client_id, from.is_verified, from.owner);
-        key(self) == key(other)
-    }
-}
-
-impl Eq for Principal<'_> {}
-
 impl fmt::Debug for Principal<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Principal")
