@@ -67,8 +67,8 @@ fn is_unprintable(char: char) -> bool {
         )
 }
 
-/// Writes a struct or a variant with these fields. A field is shown as the expression after its name,
-/// or as it is.
+/// Writes a struct or a variant with these fields. A field is shown as the expression after its
+/// name, or as it is.
 macro_rules! show {
     ($f:expr, $name:ident { $($field:ident $(= $shown:expr)?),* $(,)? }) => {
         $f.debug_struct(stringify!($name))

@@ -101,8 +101,8 @@ pub struct StoreLimits {
     /// which this time was over first. One attacker can use many unverified client ids, which can
     /// fill the table for verified clients too, for up to this time. With an external broker a
     /// store rarely learns that a client is gone, so the registrations of past clients would fill
-    /// the table. The default is one day: clients of this project register again every 30 seconds, but
-    /// deployed clients do so once for each connection, and one that watches keys that rarely
+    /// the table. The default is one day: clients of this project register again every 30 seconds,
+    /// but deployed clients do so once for each connection, and one that watches keys that rarely
     /// change shows no other sign of life (our choice).
     pub unverified_registrations_kept: Duration,
     /// The share of one verified client in [`keys_max`](Self::keys_max),

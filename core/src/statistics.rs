@@ -46,8 +46,8 @@ impl fmt::Display for Statistic {
 
 /// Declares the counters of a machine. The name of a [`Statistic`] is that of its field.
 ///
-/// A machine that counts requests of an unknown kind has one row more than there are kinds; one that
-/// counts unknown errors has one place more than there are refusals.
+/// A machine that counts requests of an unknown kind has one row more than there are kinds; one
+/// that counts unknown errors has one place more than there are refusals.
 macro_rules! counters {
     (
         rows: $rows:expr;
@@ -81,7 +81,8 @@ macro_rules! counters {
             fn iter(&self, verb: Option<RequestKind>) -> impl Iterator<Item = Statistic> {
                 let outcomes = [$((stringify!($outcome), None, self.$outcome)),*];
                 let reasons = Refusal::ALL.iter().copied().map(Some).chain([None]);
-                let refused = reasons.zip(self.refused).map(|(reason, value)| ("refused", reason, value));
+                let refused = reasons.zip(self.refused);
+                let refused = refused.map(|(reason, value)| ("refused", reason, value));
                 let all = outcomes.into_iter().chain(refused);
                 all.map(move |(name, reason, value)| Statistic { name, verb, reason, value })
             }
@@ -108,8 +109,11 @@ macro_rules! counters {
             pub fn iter(&self) -> impl Iterator<Item = Statistic> {
                 let kinds = RequestKind::ALL.iter().copied().map(Some).chain([None]);
                 let rows = kinds.zip(&self.by_kind).flat_map(|(kind, counts)| counts.iter(kind));
+                let (verb, reason) = (None, None);
                 let counters = [$((stringify!($counter), self.$counter)),*].into_iter();
-                rows.chain(counters.map(|(name, value)| Statistic { name, verb: None, reason: None, value }))
+                let counters =
+                    counters.map(move |(name, value)| Statistic { name, verb, reason, value });
+                rows.chain(counters)
             }
         }
 

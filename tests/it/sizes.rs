@@ -21,7 +21,7 @@ use statestore_proto::message::{
     Command, Condition, Dialect, Expiry, Incarnation, Notification, Operand, PeerError,
     PeerErrorKind, Refusal, Reply, RequestKind, ServiceError, WordCase,
 };
-use statestore_proto::resp::{Blobs, Frame, RespError, RespErrorKind, encode_array};
+use statestore_proto::resp::{Blobs, Frame, RespError, RespErrorKind};
 use statestore_proto::rules::{
     Change, Decision, KeyState, ReplyVersion, RequestTimestamps, Stored,
 };
@@ -252,14 +252,6 @@ fn different_clock_values_have_different_hashes() {
     assert_eq!(hashes.len(), all.len());
     assert_eq!(hash(&all[0]), hash(all[0].borrowed()), "borrowed and owned values hash alike");
     assert_eq!(Incarnation::new(7).number(), 7);
-}
-
-#[test]
-fn encode_array_returns_the_length() {
-    let mut out = [0; 32];
-    let len = encode_array(&[b"GET", b"key"], &mut out);
-    assert_eq!(len, Ok(22));
-    assert_eq!(&out[..22], b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n");
 }
 
 #[test]

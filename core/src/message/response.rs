@@ -8,8 +8,8 @@ use super::{Dialect, Encode, Page, PeerError, Reply, RequestKind, encoders};
 /// The payload of a response: the [`Reply`] to a command, or a [`Page`] of the keys that a SCAN
 /// found.
 ///
-/// An error is a [`Reply`] for every kind of request. A page is the same in both dialects. A store that creates pages itself encodes
-/// them with a [`PageEncoder`](super::PageEncoder).
+/// An error is a [`Reply`] for every kind of request. A page is the same in both dialects. A store
+/// that creates pages itself encodes them with a [`PageEncoder`](super::PageEncoder).
 ///
 /// ```
 /// use statestore_proto::message::{Reply, RequestKind, Response};

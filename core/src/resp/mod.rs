@@ -20,7 +20,6 @@ use core::fmt;
 
 pub(crate) use parse::{Elements, PageLayout, read_array, read_page, whole_decimal};
 pub use parse::{decode_array, decode_frame};
-pub use write::{array_len, encode_array};
 pub(crate) use write::{put_array, put_frame};
 
 use crate::debug;

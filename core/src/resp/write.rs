@@ -3,35 +3,6 @@
 use super::Frame;
 use crate::buffer::{BufferTooSmall, Length, Sink, Slice};
 
-/// Exact length of the array of these elements in bytes.
-///
-/// ```
-/// # use statestore_proto::resp::array_len;
-/// assert_eq!(array_len(&[b"GET", b"key"]), b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n".len());
-/// ```
-#[must_use]
-pub fn array_len(elements: &[&[u8]]) -> usize {
-    Length::of(|length| put_array(elements, length))
-}
-
-/// Writes the array of these elements to the start of `out` and returns its length.
-///
-/// # Errors
-/// [`BufferTooSmall`] if `out` is shorter than [`array_len`]; `out` is then unchanged.
-///
-/// ```
-/// # use statestore_proto::resp::encode_array;
-/// let mut out = [0; 32];
-/// let len = encode_array(&[b"GET", b"key"], &mut out)?;
-/// assert_eq!(&out[..len], b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n");
-/// # Ok::<(), statestore_proto::BufferTooSmall>(())
-/// ```
-pub fn encode_array(elements: &[&[u8]], out: &mut [u8]) -> Result<usize, BufferTooSmall> {
-    let len = array_len(elements);
-    put_array(elements, &mut Slice::new(out, len)?);
-    Ok(len)
-}
-
 impl<B: AsRef<[u8]>> Frame<B> {
     /// Exact length of the encoded frame in bytes.
     #[must_use]

@@ -155,7 +155,8 @@ impl StoreConfig {
     }
 
     /// Sets whether the reply to a refused request carries the text of its
-    /// [`Refused`](super::Refused) in the user property [`REASON`](crate::message::property::REASON).
+    /// [`Refused`](super::Refused) in the user property
+    /// [`REASON`](crate::message::property::REASON).
     ///
     /// The text is at most [`REASON_BYTES_MAX`](crate::message::property::REASON_BYTES_MAX) bytes
     /// long and contains no keys and no values. A client that may write a key learns its fence and
@@ -168,8 +169,8 @@ impl StoreConfig {
         self
     }
 
-    /// Sets the policy of expiries, for example defaults and maxima by key: clients that write without
-    /// an expiry, and cannot be changed, then leave no keys forever.
+    /// Sets the policy of expiries, for example defaults and maxima by key: clients that write
+    /// without an expiry, and cannot be changed, then leave no keys forever.
     ///
     /// It applies to values that are set from then on. A lease, which is a SET with a condition and
     /// an expiry, keeps its expiry: the holder of a lock relies on it.
@@ -286,8 +287,8 @@ impl StoreConfig {
         self
     }
 
-    /// Sets the secret that encrypts SCAN tokens. A token contains the next key, which its reader may
-    /// not be allowed to read; without the secret it reveals only the length of that key.
+    /// Sets the secret that encrypts SCAN tokens. A token contains the next key, which its reader
+    /// may not be allowed to read; without the secret it reveals only the length of that key.
     ///
     /// A store accepts the tokens of any store with the same secret and refuses others. By default
     /// a store with an authorizer uses the hash seed, and a store without one, where all keys are

@@ -44,11 +44,11 @@ counters! {
         clock_advances,
         /// Those whose fencing token was as far ahead.
         fence_advances,
-        /// The most that a `__ts` or `__ft` was ahead of the wall clock, in milliseconds. It includes
-        /// timestamps that were refused: any client can send any timestamp.
+        /// The most that a `__ts` or `__ft` was ahead of the wall clock, in milliseconds. It
+        /// includes timestamps that were refused: any client can send any timestamp.
         ahead_max_ms,
-        /// The most that the `__ts` of a SET was behind the wall clock, in milliseconds. Fencing tokens
-        /// do not count: they may be as old as their lock.
+        /// The most that the `__ts` of a SET was behind the wall clock, in milliseconds. Fencing
+        /// tokens do not count: they may be as old as their lock.
         behind_max_ms,
     }
 }

@@ -48,8 +48,8 @@ pub enum Refused {
     NotQos1,
     /// The request is a [chunk](crate::message::property::CHUNK) of a larger message.
     #[error(
-        "the request has __chunk, and this store does not reassemble chunks: send a value that fits \
-         into one packet"
+        "the request has __chunk, and this store does not reassemble chunks: send a value that \
+         fits into one packet"
     )]
     Chunked,
     /// The payload is not a request.

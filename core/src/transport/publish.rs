@@ -190,8 +190,8 @@ impl fmt::Debug for Publish {
         let Self { topic, payload, response_topic, correlation_data, message_expiry, .. } = self;
         let Self { token, timestamp, purpose, .. } = self;
         show!(f, Publish {
-            topic, payload = Value(payload), response_topic, correlation_data, message_expiry, token,
-            timestamp, purpose
+            topic, payload = Value(payload), response_topic, correlation_data, message_expiry,
+            token, timestamp, purpose
         })
     }
 }

@@ -152,3 +152,29 @@ impl Entry {
         self.rare = is_rare.then(|| Box::new(Rare { fence, persist, version }));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hlc::NodeIdRef;
+
+    #[test]
+    fn any_version_is_kept_next_to_the_flag_of_a_lease() {
+        let own = NodeId::from(NodeIdRef::STATE_STORE);
+        let other = NodeId::new("other").unwrap();
+        let mut entry = Entry::new(Key::new(b"k"), b"v");
+        let walls = [0, 1, (1 << WALL_BITS) - 1, 1 << WALL_BITS, u64::MAX];
+        let counters = [0, 1, (1 << COUNTER_BITS) - 1, 1 << COUNTER_BITS, u64::MAX];
+        for (wall, counter) in walls.iter().flat_map(|wall| counters.map(|it| (*wall, it))) {
+            for (node, is_lease) in [(&own, false), (&own, true), (&other, true)] {
+                let hlc = Hlc::new(UnixTime::from_millis(wall), counter, node.clone());
+                let (persist, expires, fence, owner) = (false, None, None, None);
+                let version = Version::new(hlc);
+                let meta =
+                    Meta { version: version.clone(), persist, expires, is_lease, fence, owner };
+                entry.set_meta(meta, &own);
+                assert_eq!((entry.version(&own), entry.is_lease()), (version, is_lease));
+            }
+        }
+    }
+}

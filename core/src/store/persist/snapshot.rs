@@ -241,8 +241,8 @@ impl Store {
     }
 }
 
-/// The position of a version in the order of issue. The node id does not count, since restored values
-/// may have been issued by another node.
+/// The position of a version in the order of issue. The node id does not count, since restored
+/// values may have been issued by another node.
 const fn issue_order(hlc: &Hlc) -> (UnixTime, u64) {
     (hlc.wall(), hlc.counter())
 }
