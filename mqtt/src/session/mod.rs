@@ -114,10 +114,9 @@ mod packet_ids;
 mod properties;
 mod publish_packet;
 mod receive;
-mod request;
 mod requests;
+mod send;
 mod server;
-mod timers;
 mod will;
 
 pub use error::{Error, Notice, SendError, Stale, Violation};
@@ -126,7 +125,7 @@ pub use message::{Delivery, Message};
 pub use options::{InvalidOptions, Options};
 pub use output::Chunks;
 pub use properties::PropertyBytes;
-pub use request::Publish;
+pub use send::Publish;
 pub use server::Server;
 pub use will::Will;
 
@@ -134,9 +133,9 @@ use aliases::Incoming;
 use authenticate::Exchange;
 use connect::Requested;
 use deliveries::Deliveries;
+use lifecycle::Timers;
 use output::Out;
 use requests::Requests;
-use timers::Timers;
 
 use crate::property::{Encode, Place, Properties};
 use crate::qos::Qos;

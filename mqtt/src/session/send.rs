@@ -1,4 +1,4 @@
-//! What the caller asks of the session: to publish, to subscribe, and to acknowledge messages.
+//! What the caller sends: publishes, subscriptions, and acknowledgements of messages.
 
 use alloc::vec::Vec;
 use core::fmt;
