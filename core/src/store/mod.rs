@@ -529,7 +529,7 @@ impl Store {
     /// The greatest version that was issued or restored; zero if there is none.
     #[must_use]
     pub fn last_version(&self) -> VersionRef<'_> {
-        VersionRef::new(self.tables.clock.last())
+        VersionRef::new(self.tables.clock.last().borrowed())
     }
 
     /// The counters of the store.

@@ -64,7 +64,7 @@ impl Store {
             }
         };
         let id = is_cached(content.kind()).then(|| self.dedup.identify(sender, incoming));
-        let first = id.and_then(|id| self.dedup.look_up(id));
+        let first = id.as_ref().and_then(|id| self.dedup.look_up(id));
         let next_number = self.dedup.next_number();
         let request_number = first.as_ref().map_or(next_number, |it| it.request_number);
         let mut request = Request {
@@ -78,7 +78,7 @@ impl Store {
             slot: None,
             owner: None,
         };
-        let new = id.filter(|_| first.is_none());
+        let new = id.as_ref().filter(|_| first.is_none());
         let is_recorded = new.is_some() && self.tables.records_response(&self.config, &request);
         let result = self.execute(&mut request, first);
         let executed = result.unwrap_or_else(|refused| Executed::refused(&address, refused));
@@ -116,7 +116,7 @@ impl Store {
         let decision = decide(facts.state, command, request.timestamps.fencing_token)?;
         let Decision { change, reply, version } = decision;
         let stored = facts.entry.filter(|_| version == ReplyVersion::Stored);
-        let version = stored.map(|entry| self.tables.keyspace.version_of(entry).hlc().clone());
+        let version = stored.map(|entry| self.tables.keyspace.version_of(entry));
         let outcome = RequestOutcome::of_reply(&reply);
         let payload = reply.to_bytes(request.address.dialect);
         if matches!(reply, Reply::Value(_)) {
@@ -260,7 +260,7 @@ impl Store {
     fn remember(
         &mut self,
         request: &Request<'_, '_>,
-        id: RequestId<'_>,
+        id: &RequestId<'_>,
         executed: &Executed,
         is_recorded: bool,
     ) {

@@ -45,7 +45,7 @@ impl Keyspace {
         StoredEntry {
             key: entry.key(),
             value: entry.value(),
-            version: self.version_of(entry),
+            version: Version::new(self.version_of(entry)),
             fencing_token: entry.fence(),
             expires: entry.expires(),
             is_lease: entry.is_lease(),

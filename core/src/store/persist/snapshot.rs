@@ -166,7 +166,7 @@ impl Store {
 
     fn beginning(&self) -> Beginning {
         Beginning {
-            version: self.tables.clock.last().into(),
+            version: self.tables.clock.last().clone(),
             response: self.dedup.last_response(),
             registration: self.tables.registrations.last_id(),
         }
