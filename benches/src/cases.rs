@@ -2,8 +2,8 @@
 
 use statestore_proto::BufferTooSmall;
 use statestore_proto::message::{
-    Command, Condition, Dialect, Expiry, Notification, PeerError, Refusal, Reply, Request,
-    RequestKind, Response, ServiceError, WordCase,
+    Command, Condition, Dialect, Expiry, Notification, PeerError, Refusal, Reply, RequestKind,
+    RequestPayload, Response, ServiceError, WordCase,
 };
 use statestore_proto::resp::Frame;
 
@@ -62,7 +62,7 @@ impl<M: Message> Case<M> {
 }
 
 /// A message of either direction, with the calls of the store and of the client: the store decodes
-/// with [`Request::decode_with`], and the client with [`Response::decode`].
+/// with [`RequestPayload::decode_with`], and the client with [`Response::decode`].
 pub trait Message: Copy + 'static {
     /// Decoded message, which borrows from the payload.
     type Decoded<'a>;
@@ -86,11 +86,11 @@ pub trait Message: Copy + 'static {
     fn encode_into(&self, out: &mut [u8]) -> Result<usize, BufferTooSmall>;
 }
 
-impl Message for Request<&'static [u8]> {
-    type Decoded<'a> = Request<&'a [u8]>;
+impl Message for RequestPayload<&'static [u8]> {
+    type Decoded<'a> = RequestPayload<&'a [u8]>;
 
-    fn decode<'a>(&self, payload: &'a [u8]) -> Result<Request<&'a [u8]>, PeerError> {
-        Request::decode_with(payload, WordCase::Any)
+    fn decode<'a>(&self, payload: &'a [u8]) -> Result<RequestPayload<&'a [u8]>, PeerError> {
+        RequestPayload::decode_with(payload, WordCase::Any)
     }
 
     fn is_read_from(&self, payload: &[u8]) -> bool {
@@ -157,7 +157,7 @@ impl Message for Notification<&'static [u8]> {
 
 /// Every command.
 #[must_use]
-pub fn requests() -> Vec<Case<Request<&'static [u8]>>> {
+pub fn requests() -> Vec<Case<RequestPayload<&'static [u8]>>> {
     let (key, array) = (KEY, |elements: &[&'static [u8]]| Wire::Array(elements.to_vec()));
     let mut cases = vec![Case::new("get", Command::Get { key }.into(), array(&[b"GET", key]))];
     let expiry = Expiry::from_millis(10_000);

@@ -19,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use statestore_proto::glob::Pattern;
 use statestore_proto::hlc::{FencingToken, HybridClock, NodeId, NodeIdError, Version};
 use statestore_proto::message::{
-    Command, Condition, Dialect, Page, PageEncoder, PeerError, Refusal, Reply, Request, Scan,
+    Command, Condition, Dialect, Page, PageEncoder, PeerError, Refusal, Reply, RequestPayload, Scan,
 };
 use statestore_proto::rules::{
     Change, Decision, KeyState, ReplyVersion, RequestTimestamps, Stored, decide,
@@ -133,9 +133,9 @@ impl<'a> FrontEnd<'a> {
         timestamp: Option<&str>,
         token: Option<&str>,
     ) -> (Vec<u8>, Option<Version>) {
-        let (reply, version) = match Request::decode(payload) {
-            Ok(Request::Command(command)) => self.execute(&command, timestamp, token),
-            Ok(Request::Scan(scan)) => match self.page(&scan) {
+        let (reply, version) = match RequestPayload::decode(payload) {
+            Ok(RequestPayload::Command(command)) => self.execute(&command, timestamp, token),
+            Ok(RequestPayload::Scan(scan)) => match self.page(&scan) {
                 Ok(page) => return (page, None),
                 Err(refusal) => (Reply::Error(refusal.into()), None),
             },

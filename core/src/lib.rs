@@ -25,11 +25,11 @@
 //!
 //! # A request and its reply
 //!
-//! A client encodes and a store decodes the same type, [`Request`](message::Request): a
+//! A client encodes and a store decodes the same type, [`RequestPayload`](message::RequestPayload): a
 //! [`Command`](message::Command) about one key, or a [`Scan`](message::Scan) of many.
 //!
 //! ```
-//! use statestore_proto::message::{Command, Dialect, Reply, Request};
+//! use statestore_proto::message::{Command, Dialect, Reply, RequestPayload};
 //!
 //! // A client encodes a request ...
 //! let mut payload = [0; 64];
@@ -38,8 +38,8 @@
 //! assert_eq!(&payload[..len], b"*2\r\n$3\r\nGET\r\n$7\r\nSETKEY2\r\n");
 //!
 //! // ... a store decodes it and encodes a reply ...
-//! let request = Request::decode(&payload[..len])?;
-//! assert_eq!(request, Request::Command(Command::Get { key: b"SETKEY2".as_slice() }));
+//! let request = RequestPayload::decode(&payload[..len])?;
+//! assert_eq!(request, RequestPayload::Command(Command::Get { key: b"SETKEY2".as_slice() }));
 //! let mut reply = [0; 64];
 //! let len = Reply::Value("VALUE5").encode_into(Dialect::Deployed, &mut reply)?;
 //!

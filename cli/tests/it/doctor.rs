@@ -520,7 +520,7 @@ fn each_broker_of_a_list_is_checked() {
     let second = format!("mqtt://127.0.0.1:{closed}: port: no server listens on port {closed}");
     assert_eq!(heads[1..], [&*second]);
     run(statestore().args(["doctor", "--broker", "mqtt://a,http://b"]))
-        .fails(2, &["URL 2 is invalid"]);
+        .fails(2, &["URL 2: invalid URL"]);
     run(statestore().args(["doctor", "--broker", "mqtts://a", "--tls-ca", "/no/such"]))
         .fails(2, &["--tls-ca: /no/such: No such file"]);
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, thread};
 
-use statestore_proto::message::{Refusal, Reply, Request, RequestKind, Response};
+use statestore_proto::message::{Refusal, Reply, RequestKind, RequestPayload, Response};
 use statestore_testkit::wire::raw::{Raw, RawRequest, array, blob};
 
 use crate::deployment::{Mode, in_each_mode};
@@ -33,8 +33,8 @@ fn inputs() -> Vec<Vec<u8>> {
 fn attack(raw: &mut Raw, input: &[u8]) {
     let response = raw.answer(&RawRequest::minimal("attacker", input));
     let about = || format!("{} got {}", input.escape_ascii(), response.escape_ascii());
-    match Request::decode(input) {
-        Ok(Request::Scan(_)) => match Response::decode(&response, RequestKind::Scan) {
+    match RequestPayload::decode(input) {
+        Ok(RequestPayload::Scan(_)) => match Response::decode(&response, RequestKind::Scan) {
             Ok(Response::Page(_)) => {}
             _ => assert_eq!(response, b"-ERR syntax error\r\n", "{}", about()),
         },
@@ -42,7 +42,7 @@ fn attack(raw: &mut Raw, input: &[u8]) {
             let expected = format!("-ERR {}\r\n", error.kind.refusal().text());
             assert_eq!(response, expected.as_bytes(), "{}", about());
         }
-        Ok(Request::Command(command)) => {
+        Ok(RequestPayload::Command(command)) => {
             let reply = Reply::decode(&response, command.kind());
             let fits = match &reply {
                 Ok(Reply::Error(error)) => {

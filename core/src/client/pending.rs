@@ -7,6 +7,7 @@ use super::WatchId;
 use crate::deadlines::Deadlines;
 use crate::debug::Hidden;
 use crate::hlc::{FencingToken, Hlc};
+use crate::invariant::invariant;
 use crate::message::RequestKind;
 use crate::time::Instant;
 
@@ -102,7 +103,7 @@ impl PendingRequests {
     pub(super) fn pop_unsent(&mut self, can_send_keynotify: bool) -> Option<(u64, &Pending)> {
         let keynotify = if can_send_keynotify { self.unsent_keynotify.pop_first() } else { None };
         let id = keynotify.or_else(|| self.unsent.pop_first())?;
-        let pending = self.by_id.get_mut(&id)?;
+        let pending = invariant(self.by_id.get_mut(&id))?;
         pending.sent = true;
         Some((id, pending))
     }

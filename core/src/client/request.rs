@@ -13,7 +13,7 @@ use crate::hlc::FencingToken;
 use crate::message::{self, Command, Condition, Expiry, RequestKind, Scan};
 
 /// A request with its options. [`Client::submit`](super::Client::submit) takes one, or a builder.
-/// Its payload is a [`message::Request`](crate::message::Request).
+/// Its payload is a [`message::RequestPayload`](crate::message::RequestPayload).
 ///
 /// [`get`](Self::get), [`set`](Self::set), [`del`](Self::del), [`vdel`](Self::vdel) and
 /// [`scan`](Self::scan) return a builder with the options that the verb has:
@@ -40,7 +40,7 @@ use crate::message::{self, Command, Condition, Expiry, RequestKind, Scan};
 /// ```
 ///
 /// A caller that does not know the verb converts a [`Command`] or a
-/// [`message::Request`](crate::message::Request), the payload without options, and uses
+/// [`message::RequestPayload`](crate::message::RequestPayload), the payload without options, and uses
 /// [`with_timeout`](Self::with_timeout), [`with_fencing_token`](Self::with_fencing_token) and
 /// [`with_persist`](Self::with_persist). An option that the verb does not have is reported by
 /// `submit`:
@@ -57,7 +57,7 @@ use crate::message::{self, Command, Condition, Expiry, RequestKind, Scan};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Request {
-    pub(super) request: message::Request<Bytes>,
+    pub(super) request: message::RequestPayload<Bytes>,
     pub(super) fencing_token: Option<FencingToken>,
     pub(super) persist: bool,
     pub(super) timeout: Option<Duration>,
@@ -69,10 +69,10 @@ impl Request {
     /// [`Client::watch`](super::Client::watch).
     #[must_use]
     pub const fn new(command: Command<Bytes>) -> Self {
-        Self::with_defaults(message::Request::Command(command))
+        Self::with_defaults(message::RequestPayload::Command(command))
     }
 
-    const fn with_defaults(request: message::Request<Bytes>) -> Self {
+    const fn with_defaults(request: message::RequestPayload<Bytes>) -> Self {
         Self { request, fencing_token: None, persist: false, timeout: None, zero_expiry: false }
     }
 
@@ -186,8 +186,8 @@ impl Request {
     }
 }
 
-impl From<message::Request<Bytes>> for Request {
-    fn from(request: message::Request<Bytes>) -> Self {
+impl From<message::RequestPayload<Bytes>> for Request {
+    fn from(request: message::RequestPayload<Bytes>) -> Self {
         Self::with_defaults(request)
     }
 }
@@ -200,7 +200,7 @@ impl From<Command<Bytes>> for Request {
 
 impl From<Scan<Bytes>> for Request {
     fn from(scan: Scan<Bytes>) -> Self {
-        Self::with_defaults(message::Request::Scan(scan))
+        Self::with_defaults(message::RequestPayload::Scan(scan))
     }
 }
 
@@ -269,7 +269,9 @@ write_requests! { SetRequest DelRequest VDelRequest }
 impl SetRequest {
     /// Sets the condition under which the SET is applied.
     pub fn condition(mut self, new: Condition<Bytes>) -> Self {
-        if let message::Request::Command(Command::Set { condition, .. }) = &mut self.0.request {
+        if let message::RequestPayload::Command(Command::Set { condition, .. }) =
+            &mut self.0.request
+        {
             *condition = new;
         }
         self
@@ -278,7 +280,7 @@ impl SetRequest {
     /// Sets the expiry of the value, rounded up to whole milliseconds. The store counts it from the
     /// moment it applies the write. Zero is [rejected](super::SubmitError::ZeroExpiry).
     pub fn expires_after(mut self, duration: Duration) -> Self {
-        if let message::Request::Command(Command::Set { expiry, .. }) = &mut self.0.request {
+        if let message::RequestPayload::Command(Command::Set { expiry, .. }) = &mut self.0.request {
             *expiry = Expiry::after(duration);
             self.0.zero_expiry = expiry.is_none();
         }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::pending::{Owner, Timer};
 use super::watch::{Input, Next, Outstanding, Pause, Phase, Watch};
 use super::{Client, Event, IntoBytes, SubmitError, Subscription, WatchEvent, WatchId, WatchPhase};
+use crate::invariant::invariant;
 use crate::message::{Command, RequestKind};
 use crate::time::Now;
 
@@ -148,7 +149,7 @@ impl Client {
 
     /// Drops what the watch has outstanding, and sends its next request or sets its timer.
     fn wait_for(&mut self, id: WatchId, next: Next) {
-        let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
+        let Some(watch) = invariant(self.watches.by_id.get_mut(&id)) else { return };
         if matches!(next, Next::Same) {
             return;
         }
@@ -171,7 +172,7 @@ impl Client {
                     }
                     .into(),
                 );
-                if let Some(watch) = self.watches.by_id.get_mut(&id) {
+                if let Some(watch) = invariant(self.watches.by_id.get_mut(&id)) {
                     watch.request = Some(Outstanding { id: request, kind });
                 }
             }
@@ -202,7 +203,7 @@ impl Client {
         }
         if matches!(event, WatchEvent::Ended(_)) {
             self.watches.by_id.remove(&id);
-        } else if let Some(watch) = self.watches.by_id.get_mut(&id) {
+        } else if let Some(watch) = invariant(self.watches.by_id.get_mut(&id)) {
             watch.record_reported(&event);
         }
         self.events.push(Event::Watch { id, event });

@@ -2,7 +2,8 @@
 
 use super::command::{NEX, NX, PX};
 use super::{
-    Command, Condition, Expiry, Operand, PeerError, PeerErrorKind, Request, RequestKind, Scan,
+    Command, Condition, Expiry, Operand, PeerError, PeerErrorKind, RequestKind, RequestPayload,
+    Scan,
 };
 use crate::limits::REQUEST_ELEMENTS_MAX;
 use crate::resp::{read_array, whole_decimal};
@@ -26,7 +27,7 @@ impl WordCase {
     }
 }
 
-impl<'a> Request<&'a [u8]> {
+impl<'a> RequestPayload<&'a [u8]> {
     /// Decodes a whole request payload, with verbs and options in any case. Borrows; allocates
     /// nothing.
     ///
@@ -35,12 +36,12 @@ impl<'a> Request<&'a [u8]> {
     /// with. The checks run in this order: RESP3 grammar, verb, number of elements, options, key.
     ///
     /// ```
-    /// use statestore_proto::message::{Command, Refusal, Request};
+    /// use statestore_proto::message::{Command, Refusal, RequestPayload};
     ///
-    /// let request = Request::decode(b"*3\r\n$3\r\nset\r\n$7\r\nSETKEY2\r\n$6\r\nVALUE5\r\n")?;
+    /// let request = RequestPayload::decode(b"*3\r\n$3\r\nset\r\n$7\r\nSETKEY2\r\n$6\r\nVALUE5\r\n")?;
     /// let set = Command::set(b"SETKEY2".as_slice(), b"VALUE5".as_slice());
-    /// assert_eq!(request, Request::Command(set));
-    /// let error = Request::decode(b"*2\r\n$3\r\nGET\r\n$0\r\n\r\n").unwrap_err();
+    /// assert_eq!(request, RequestPayload::Command(set));
+    /// let error = RequestPayload::decode(b"*2\r\n$3\r\nGET\r\n$0\r\n\r\n").unwrap_err();
     /// assert_eq!((error.kind.refusal(), error.at), (Refusal::EmptyKey, 17));
     /// # Ok::<(), statestore_proto::message::PeerError>(())
     /// ```
@@ -63,7 +64,7 @@ impl<'a> Command<&'a [u8]> {
     /// allocates nothing.
     ///
     /// # Errors
-    /// The same as [`Request::decode`], but [`PeerErrorKind::UnknownCommand`] for every SCAN, even
+    /// The same as [`RequestPayload::decode`], but [`PeerErrorKind::UnknownCommand`] for every SCAN, even
     /// one with too many arguments.
     ///
     /// ```
@@ -87,10 +88,12 @@ impl<'a> Command<&'a [u8]> {
     pub fn decode_with(payload: &'a [u8], case: WordCase) -> Result<Self, PeerError> {
         let decoder = Decoder::read(payload, case)?;
         match decoder.request() {
-            Ok(Request::Command(command)) => Ok(command),
+            Ok(RequestPayload::Command(command)) => Ok(command),
             // A malformed SCAN is a SCAN too.
             Err(error) if !decoder.is_scan() => Err(error),
-            Ok(Request::Scan(_)) | Err(_) => Err(decoder.verb_error(PeerErrorKind::UnknownCommand)),
+            Ok(RequestPayload::Scan(_)) | Err(_) => {
+                Err(decoder.verb_error(PeerErrorKind::UnknownCommand))
+            }
         }
     }
 }
@@ -114,7 +117,7 @@ impl<'a> Decoder<'a> {
         Ok(Self { payload, case, elements, total })
     }
 
-    fn request(&self) -> Result<Request<&'a [u8]>, PeerError> {
+    fn request(&self) -> Result<RequestPayload<&'a [u8]>, PeerError> {
         let [verb, arguments @ ..] = self.elements.get(..self.total).unwrap_or(&self.elements)
         else {
             return Err(PeerError { kind: PeerErrorKind::Arity, at: 0 });
@@ -141,14 +144,14 @@ impl<'a> Decoder<'a> {
                 Command::Set { key: self.key(key)?, value, condition, expiry }
             }
             (RequestKind::Scan, &[pattern]) => {
-                return Ok(Request::Scan(Scan { pattern, token: None }));
+                return Ok(RequestPayload::Scan(Scan { pattern, token: None }));
             }
             (RequestKind::Scan, &[pattern, token]) => {
-                return Ok(Request::Scan(Scan { pattern, token: Some(token) }));
+                return Ok(RequestPayload::Scan(Scan { pattern, token: Some(token) }));
             }
             _ => return Err(self.verb_error(PeerErrorKind::Arity)),
         };
-        Ok(Request::Command(command))
+        Ok(RequestPayload::Command(command))
     }
 
     /// Checks the key. Callers do this last.

@@ -74,7 +74,7 @@ pub use notification::Notification;
 pub(crate) use page::listed_len;
 pub use page::{Page, PageEncoder, PageKeys};
 pub use reply::Reply;
-pub use request::Request;
+pub use request::RequestPayload;
 pub use response::Response;
 pub use scan::Scan;
 

@@ -12,23 +12,23 @@ use crate::buffer::Sink;
 )]
 ///
 /// ```
-/// use statestore_proto::message::{Request, RequestKind};
+/// use statestore_proto::message::{RequestPayload, RequestKind};
 ///
-/// let request = Request::decode(b"*2\r\n$4\r\nSCAN\r\n$7\r\nrooms/*\r\n")?;
+/// let request = RequestPayload::decode(b"*2\r\n$4\r\nSCAN\r\n$7\r\nrooms/*\r\n")?;
 /// assert_eq!(request.kind(), RequestKind::Scan);
 /// assert_eq!((request.key(), *request.subject()), (None, b"rooms/*".as_slice()));
 /// # Ok::<(), statestore_proto::message::PeerError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Request<B> {
+pub enum RequestPayload<B> {
     /// GET, SET, DEL, VDEL or KEYNOTIFY.
     Command(Command<B>),
     /// SCAN.
     Scan(Scan<B>),
 }
 
-impl<B> Request<B> {
+impl<B> RequestPayload<B> {
     /// The kind of this request.
     #[must_use]
     pub const fn kind(&self) -> RequestKind {
@@ -66,17 +66,17 @@ impl<B> Request<B> {
     }
 
     /// Converts the container of each argument; `f` must preserve the bytes.
-    pub fn map<C>(self, f: impl FnMut(B) -> C) -> Request<C> {
+    pub fn map<C>(self, f: impl FnMut(B) -> C) -> RequestPayload<C> {
         match self {
-            Self::Command(command) => Request::Command(command.map(f)),
-            Self::Scan(scan) => Request::Scan(scan.map(f)),
+            Self::Command(command) => RequestPayload::Command(command.map(f)),
+            Self::Scan(scan) => RequestPayload::Scan(scan.map(f)),
         }
     }
 }
 
-encoders!([B: AsRef<[u8]>] Request<B>);
+encoders!([B: AsRef<[u8]>] RequestPayload<B>);
 
-impl<B: AsRef<[u8]>> Encode for Request<B> {
+impl<B: AsRef<[u8]>> Encode for RequestPayload<B> {
     #[inline]
     fn put(&self, sink: &mut impl Sink) {
         match self {
@@ -86,19 +86,19 @@ impl<B: AsRef<[u8]>> Encode for Request<B> {
     }
 }
 
-impl<B> From<Command<B>> for Request<B> {
+impl<B> From<Command<B>> for RequestPayload<B> {
     fn from(command: Command<B>) -> Self {
         Self::Command(command)
     }
 }
 
-impl<B> From<Scan<B>> for Request<B> {
+impl<B> From<Scan<B>> for RequestPayload<B> {
     fn from(scan: Scan<B>) -> Self {
         Self::Scan(scan)
     }
 }
 
-impl<B: AsRef<[u8]>> fmt::Debug for Request<B> {
+impl<B: AsRef<[u8]>> fmt::Debug for RequestPayload<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Command(command) => fmt::Debug::fmt(command, f),

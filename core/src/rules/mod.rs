@@ -7,7 +7,7 @@
 //!    QoS 1. A message without a usable response topic is dropped, as is a retained or expired one.
 //!    See [`topic`](crate::topic). A [chunk](crate::message::property::CHUNK) of a larger message is
 //!    refused.
-//! 2. **Grammar** of the payload: [`Request::decode`](crate::message::Request::decode).
+//! 2. **Grammar** of the payload: [`Request::decode`](crate::message::RequestPayload::decode).
 //! 3. **Authorization** by the policy of the embedder. A client whose rights were revoked gets
 //!    [`NotAuthorized`](crate::message::Refusal::NotAuthorized) even for a redelivered request.
 //!    `__srcId` must not contradict a verified client id, and KEYNOTIFY and its STOP need a client

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use core::time::Duration;
 
 use super::Refused;
-use crate::message::{Reply, Request, RequestKind};
+use crate::message::{Reply, RequestKind, RequestPayload};
 use crate::topic::TopicError;
 
 /// The result of a message that was handed to a store.
@@ -12,7 +12,7 @@ use crate::topic::TopicError;
 #[non_exhaustive]
 pub struct Handled<'a> {
     /// The decoded request; `None` when the message is not a request or cannot be decoded.
-    pub request: Option<Request<&'a [u8]>>,
+    pub request: Option<RequestPayload<&'a [u8]>>,
     /// The outcome.
     pub outcome: RequestOutcome,
     /// The lead of the store's clock over the wall clock, if the request moved the clock by more
@@ -95,7 +95,7 @@ impl Handled<'_> {
     /// The kind of the request; `None` when the message is not a request or cannot be decoded.
     #[must_use]
     pub fn kind(&self) -> Option<RequestKind> {
-        self.request.as_ref().map(Request::kind)
+        self.request.as_ref().map(RequestPayload::kind)
     }
 
     /// The reason why the request was refused, if it was.

@@ -15,7 +15,7 @@ use super::{
     Store,
 };
 use crate::invariant::invariant;
-use crate::message::{Refusal, Reply, Request as Content, RequestKind, Scan};
+use crate::message::{Refusal, Reply, RequestKind, RequestPayload, Scan};
 use crate::rules::{
     Change, Decision, Exceeded, Limit, ParsedTimestamps, ReplyVersion, RequestTimestamps, decide,
 };
@@ -101,8 +101,8 @@ impl Store {
         }
         request.timestamps = self.verify_timestamps(request)?;
         let command = match &request.content {
-            Content::Command(command) => command,
-            Content::Scan(scan) => return self.scan(request, scan),
+            RequestPayload::Command(command) => command,
+            RequestPayload::Scan(scan) => return self.scan(request, scan),
         };
         request.slot = self.find_or_expire(request);
         if matches!(request.kind(), RequestKind::Set | RequestKind::Watch) {
@@ -286,7 +286,7 @@ impl Store {
     /// Queues a response. `content` is the request, if it could be decoded.
     fn respond<'a>(
         &mut self,
-        content: Option<Content<&'a [u8]>>,
+        content: Option<RequestPayload<&'a [u8]>>,
         depends_on: DependsOn<'_>,
         address: &Address,
         executed: Executed,

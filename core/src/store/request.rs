@@ -11,7 +11,7 @@ use super::registrations::NewRegistration;
 use super::usage::Owner;
 use super::{Access, DropReason, Principal, Refused, StoreConfig};
 use crate::hlc::Hlc;
-use crate::message::{Dialect, Incarnation, Request as Content, RequestKind};
+use crate::message::{Dialect, Incarnation, RequestKind, RequestPayload};
 use crate::rules::RequestTimestamps;
 use crate::slab::Slot;
 use crate::time::Now;
@@ -24,7 +24,7 @@ pub(super) struct Request<'r, 'a> {
     pub(super) sender: Principal<'a>,
     pub(super) incoming: &'r Incoming<'a>,
     pub(super) address: &'r Address,
-    pub(super) content: Content<&'a [u8]>,
+    pub(super) content: RequestPayload<&'a [u8]>,
     /// The number of this request, or of the first one if this is a duplicate. Requests are numbered
     /// in the order of their first arrival.
     pub(super) request_number: u64,
@@ -119,7 +119,7 @@ impl Address {
 pub(super) fn decode<'a>(
     config: &StoreConfig,
     incoming: &Incoming<'a>,
-) -> Result<Content<&'a [u8]>, Refused> {
+) -> Result<RequestPayload<&'a [u8]>, Refused> {
     if incoming.correlation_data.is_none() {
         return Err(Refused::NoCorrelationData);
     }
@@ -130,7 +130,7 @@ pub(super) fn decode<'a>(
         return Err(Refused::Chunked);
     }
     let payload: &'a [u8] = incoming.payload;
-    Ok(Content::decode_with(payload, config.word_case)?)
+    Ok(RequestPayload::decode_with(payload, config.word_case)?)
 }
 
 impl<'a> Request<'_, 'a> {

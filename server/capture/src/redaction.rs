@@ -12,7 +12,8 @@ use core::hash::Hasher as _;
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use statestore_proto::message::{
-    Command, Condition, Notification, Operand, Refusal, Reply, Request, RequestKind, WordCase,
+    Command, Condition, Notification, Operand, Refusal, Reply, RequestKind, RequestPayload,
+    WordCase,
 };
 use statestore_proto::store::{Record, RecordedResponse};
 
@@ -95,9 +96,9 @@ impl Redaction {
     /// A request with replaced values. A request that cannot be decoded is replaced by the shortest
     /// one that is refused for the same reason, since the places of its values are unknown.
     pub(crate) fn request<'a>(&self, payload: &'a [u8], case: WordCase) -> Cow<'a, [u8]> {
-        let refusal = match Request::decode_with(payload, case) {
-            Ok(Request::Command(command)) => return self.command(payload, &command),
-            Ok(Request::Scan(_)) => return Cow::Borrowed(payload),
+        let refusal = match RequestPayload::decode_with(payload, case) {
+            Ok(RequestPayload::Command(command)) => return self.command(payload, &command),
+            Ok(RequestPayload::Scan(_)) => return Cow::Borrowed(payload),
             // A kind of request that this version does not know, so the places of its values are
             // unknown.
             Ok(_) => Refusal::Syntax,

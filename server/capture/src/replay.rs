@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use statestore_proto::machine::Machine as _;
-use statestore_proto::message::{KeyPreview, Request};
+use statestore_proto::message::{KeyPreview, RequestPayload};
 use statestore_proto::store::{BatchId, Principal, Store, decode_records};
 
 use crate::callbacks::{
@@ -252,7 +252,7 @@ impl Part {
         }
         let client_id = Principal::of(&incoming).client_id().unwrap_or_default();
         let (number, client) = (played.messages, KeyPreview(client_id.as_bytes()));
-        self.latest = match Request::decode(incoming.payload) {
+        self.latest = match RequestPayload::decode(incoming.payload) {
             Ok(request) => {
                 let (kind, subject) = (request.kind(), KeyPreview(request.subject()));
                 format!("message {number}: {kind} {subject:?} from {client:?}")

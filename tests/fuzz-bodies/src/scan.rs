@@ -1,7 +1,7 @@
 //! SCAN: requests and pages.
 
 use statestore_proto::message::{
-    Page, PageEncoder, Refusal, Reply, Request, RequestKind, Response, Scan, WordCase,
+    Page, PageEncoder, Refusal, Reply, RequestKind, RequestPayload, Response, Scan, WordCase,
 };
 
 use super::{check_neighbours, check_writer, naive};
@@ -12,13 +12,13 @@ use super::{check_neighbours, check_writer, naive};
 /// Input: the payload of a SCAN, or of the reply with a page of keys.
 pub fn scan(data: &[u8]) {
     for case in [WordCase::Any, WordCase::Upper] {
-        let read = Request::decode_with(data, case).map_err(|error| {
+        let read = RequestPayload::decode_with(data, case).map_err(|error| {
             assert!(error.at <= data.len(), "{error} is outside of the payload");
             error.kind.refusal()
         });
         match request(data, case) {
-            Some(expected) => assert_eq!(read, expected.map(Request::Scan), "{case:?}"),
-            None => assert!(!matches!(read, Ok(Request::Scan(_))), "{case:?}"),
+            Some(expected) => assert_eq!(read, expected.map(RequestPayload::Scan), "{case:?}"),
+            None => assert!(!matches!(read, Ok(RequestPayload::Scan(_))), "{case:?}"),
         }
     }
     if let Some(scan) = decode(data, WordCase::Any) {
@@ -50,8 +50,8 @@ pub fn scan(data: &[u8]) {
 }
 
 fn decode(data: &[u8], case: WordCase) -> Option<Scan<&[u8]>> {
-    match Request::decode_with(data, case) {
-        Ok(Request::Scan(scan)) => Some(scan),
+    match RequestPayload::decode_with(data, case) {
+        Ok(RequestPayload::Scan(scan)) => Some(scan),
         _ => None,
     }
 }

@@ -117,7 +117,7 @@ fn requests_accept_all_kinds_of_bytes() {
     for request in [Request::from(scan.clone()), Request::scan("k", Some(value())).into()] {
         assert_eq!((request.command(), request.subject()), (None, &key()));
     }
-    let request = message::Request::Scan(scan);
+    let request = message::RequestPayload::Scan(scan);
     assert_eq!(Request::from(request).kind(), RequestKind::Scan);
 }
 

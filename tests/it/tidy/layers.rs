@@ -31,6 +31,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
             "deadlines",
             "debug",
             "hlc",
+            "invariant",
             "limits",
             "machine",
             "message",

@@ -1,7 +1,7 @@
 //! SCAN: requests and pages of keys.
 
 use statestore_proto::message::{
-    Page, PageEncoder, Request, RequestKind, Response, Scan, WordCase,
+    Page, PageEncoder, RequestKind, RequestPayload, Response, Scan, WordCase,
 };
 use statestore_testkit::vectors::unescape;
 
@@ -14,10 +14,10 @@ fn requests_are_decoded_and_encoded_as_in_the_file() {
         let (payload, form) = (case.bytes("payload")?, case.text("form")?);
         let (pattern, token) = (case.bytes("pattern")?, case.optional_bytes("token")?);
         let expected = Scan { pattern: pattern.as_slice(), token: token.as_deref() };
-        same("decode", &Request::decode(&payload), &Ok(Request::Scan(expected)))?;
-        let upper = Request::decode_with(&payload, WordCase::Upper).is_ok();
+        same("decode", &RequestPayload::decode(&payload), &Ok(RequestPayload::Scan(expected)))?;
+        let upper = RequestPayload::decode_with(&payload, WordCase::Upper).is_ok();
         same("upper case only", &upper, &(form != "any-case"))?;
-        check_edges(&payload, |edge| Request::decode(edge).is_ok(), |_| false)?;
+        check_edges(&payload, |edge| RequestPayload::decode(edge).is_ok(), |_| false)?;
         let encode = expected.encode();
         same("canonical", &(encode == payload), &(form == "canonical"))?;
         let encode_into = |out: &mut [u8]| expected.encode_into(out);
@@ -30,7 +30,7 @@ fn requests_are_decoded_and_encoded_as_in_the_file() {
 fn invalid_requests_have_the_error_in_the_file() {
     vectors("scans-refused.txt").run(10, |case| {
         let payload = case.bytes("payload")?;
-        let found = Request::decode(&payload);
+        let found = RequestPayload::decode(&payload);
         let found = found.map_err(|error| error.kind.refusal().text());
         same("decode", &found, &Err(case.text("text")?))
     });

@@ -2,7 +2,7 @@
 
 use statestore_client::diagnostics::text::one_line;
 use statestore_proto::message::{
-    Command, Condition, Notification, Reply, Request, RequestKind, Response, Scan,
+    Command, Condition, Notification, Reply, RequestKind, RequestPayload, Response, Scan,
 };
 
 use super::{Decoder, Message};
@@ -12,11 +12,12 @@ type Fields = Vec<(&'static str, String)>;
 
 impl Decoder {
     pub(super) fn request(&self, bytes: &[u8]) -> Result<Message, String> {
-        let request = Request::decode(bytes).map_err(|error| format!("not a request: {error}"))?;
+        let request =
+            RequestPayload::decode(bytes).map_err(|error| format!("not a request: {error}"))?;
         let mut message = Message::new("a request");
         let command = match request {
-            Request::Command(command) => command,
-            Request::Scan(Scan { pattern, token }) => {
+            RequestPayload::Command(command) => command,
+            RequestPayload::Scan(Scan { pattern, token }) => {
                 message.add("verb", "SCAN");
                 message.add("pattern", one_line(pattern));
                 if let Some(token) = token {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{
-    Command, Condition, Dialect, Notification, PageEncoder, Refusal, Reply, Request as Decoded,
-    RequestKind, Scan, WordCase,
+    Command, Condition, Dialect, Notification, PageEncoder, Refusal, Reply, RequestKind,
+    RequestPayload, Scan, WordCase,
 };
 use statestore_proto::time::Now;
 use statestore_proto::topic::{REQUEST, RESERVED};
@@ -210,9 +210,9 @@ impl ReferenceStore {
             None => Err(Refusal::MissingCorrelationData),
             Some(_) if request.qos != Qos::AtLeastOnce => Err(Refusal::NotQos1),
             Some(_) if request.chunk.is_some() => Err(Refusal::Chunked),
-            Some(_) => match Decoded::decode_with(&request.payload, self.word_case) {
-                Ok(Decoded::Scan(scan)) => return self.list(ms, request, scan, error),
-                Ok(Decoded::Command(command)) => Ok(command),
+            Some(_) => match RequestPayload::decode_with(&request.payload, self.word_case) {
+                Ok(RequestPayload::Scan(scan)) => return self.list(ms, request, scan, error),
+                Ok(RequestPayload::Command(command)) => Ok(command),
                 Ok(request) => panic!("not a request that is known here: {request:?}"),
                 Err(error) => Err(error.kind.refusal()),
             },

@@ -1,7 +1,7 @@
 //! Checks of the client's output as it is polled, and of its final state.
 
 use statestore_proto::client::Event;
-use statestore_proto::message::{Request, RequestKind, WordCase};
+use statestore_proto::message::{RequestKind, RequestPayload, WordCase};
 use statestore_proto::transport::{Correlation, Publish, Transmit};
 
 use super::{ClientRig, ID, Sent};
@@ -43,7 +43,7 @@ impl ClientRig {
     }
 
     fn check_publish(&mut self, publish: &Publish) {
-        let request = Request::decode_with(&publish.payload, WordCase::Upper);
+        let request = RequestPayload::decode_with(&publish.payload, WordCase::Upper);
         let kind = request.expect("a request").kind();
         let watches = matches!(kind, RequestKind::Watch | RequestKind::Unwatch);
         assert!(self.responses, "{kind} before the response topic is subscribed");
