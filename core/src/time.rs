@@ -128,16 +128,6 @@ macro_rules! milliseconds {
 }
 
 milliseconds!(Instant);
-
-impl core::ops::Sub for Instant {
-    type Output = Duration;
-
-    /// The same as [`duration_since`](Self::duration_since): zero if `rhs` is later.
-    fn sub(self, rhs: Self) -> Duration {
-        self.duration_since(rhs)
-    }
-}
-
 milliseconds!(UnixTime);
 
 /// `duration` in milliseconds, rounded down, at most `u64::MAX`.

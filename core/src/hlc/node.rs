@@ -212,19 +212,3 @@ impl FromStr for NodeId {
         Self::new(id)
     }
 }
-
-impl TryFrom<&str> for NodeId {
-    type Error = NodeIdError;
-
-    fn try_from(id: &str) -> Result<Self, NodeIdError> {
-        Self::new(id)
-    }
-}
-
-impl<'a> TryFrom<&'a str> for NodeIdRef<'a> {
-    type Error = NodeIdError;
-
-    fn try_from(id: &'a str) -> Result<Self, NodeIdError> {
-        Self::new(id)
-    }
-}

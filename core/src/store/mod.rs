@@ -139,8 +139,7 @@ use core::time::Duration;
 
 pub use crate::transport::Access;
 pub use config::{
-    ClockDriftTooLarge, DialectPolicy, Durability, ExpiryPolicy, KeyPredicate, StoreConfig,
-    StoreSettings,
+    DialectPolicy, Durability, ExpiryPolicy, KeyPredicate, StoreConfig, StoreSettings,
 };
 pub use counters::{Counters, OutcomeCounts};
 pub use keyspace::StoredEntry;

@@ -12,7 +12,7 @@ use crate::invariant::invariant;
 use crate::limits::StoreLimits;
 use crate::slab::{Slab, Slot};
 use crate::topic;
-use crate::transport::{Publish, PublishToken, Purpose, Transmit};
+use crate::transport::{Answers, Publish, PublishToken, Purpose, Transmit};
 
 /// What all notifications of one change in one dialect share. It is removed with the last of them.
 #[derive(Debug)]
@@ -121,20 +121,20 @@ impl Notifications {
             correlation_data: None,
             content_type: None,
             message_expiry: None,
-            token: Some(PublishToken(registration.id())),
+            token: Some(PublishToken(registration.id)),
             purpose: Purpose::Notification {
-                client_id: Arc::clone(registration.client_id()),
-                incarnation: registration.incarnation(),
+                client_id: Arc::clone(&registration.client_id),
+                incarnation: registration.incarnation,
             },
             timestamp: Some(fan_out.version.clone()),
-            answers: None,
+            answers: Answers(None),
         }))
     }
 
     /// Removes the oldest notification of a registration, which has its PUBACK. Brokers acknowledge
     /// in order, so it is among the first.
     pub(super) fn acknowledge(&mut self, token: PublishToken) {
-        let found = self.sent.iter().position(|sent| sent.registration.id() == token.0);
+        let found = self.sent.iter().position(|sent| sent.registration.id == token.0);
         if let Some(sent) = found.and_then(|at| self.sent.remove(at)) {
             self.update(sent.fan_out, |fan_out| fan_out.sent -= 1);
         }

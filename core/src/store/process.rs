@@ -236,7 +236,7 @@ impl Store {
     pub(super) fn lose(&mut self, ended: Vec<Arc<Registration>>) {
         self.counters.registrations_lost += ended.len() as u64;
         for registration in ended {
-            let key = registration.key();
+            let key = &registration.key;
             self.commit(&mut Effects::of_end(&self.config, key, &registration));
             // Their records need not be in one batch.
             self.outbox.close_unit();

@@ -169,7 +169,7 @@ impl Keyspace {
     }
 
     /// When the next value expires.
-    pub(super) const fn next_expiry(&self) -> Option<Instant> {
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
         self.expiries.next()
     }
 

@@ -234,7 +234,7 @@ impl Store {
             if part.is_full() {
                 return Some(Position::Registrations(last_registration));
             }
-            last_registration = registration.recorded_id();
+            last_registration = registration.recorded_id;
             part.push(registration.to_record());
         }
         None
