@@ -108,15 +108,17 @@ impl Store {
         if matches!(request.kind(), RequestKind::Set | RequestKind::Watch) {
             request.owner = self.tables.keyspace.owner_of(request.sender);
         }
-        let mut facts = self.tables.gather(&self.config, request);
-        if let Some(exceeded) = facts.state.exceeded {
+        let mut state = self.tables.gather(&self.config, request);
+        if let Some(exceeded) = state.exceeded {
             self.make_room(request, exceeded);
-            facts = self.tables.gather(&self.config, request);
+            state = self.tables.gather(&self.config, request);
         }
-        let decision = decide(facts.state, command, request.timestamps.fencing_token)?;
+        let decision = decide(state, command, request.timestamps.fencing_token)?;
         let Decision { change, reply, version } = decision;
-        let stored = facts.entry.filter(|_| version == ReplyVersion::Stored);
-        let version = stored.map(|entry| self.tables.keyspace.version_of(entry));
+        let keyspace = &self.tables.keyspace;
+        let stored = request.slot.filter(|_| version == ReplyVersion::Stored);
+        let stored = stored.and_then(|slot| keyspace.get(slot));
+        let version = stored.map(|entry| keyspace.version_of(entry));
         let outcome = RequestOutcome::of_reply(&reply);
         let payload = reply.to_bytes(request.address.dialect);
         if matches!(reply, Reply::Value(_)) {

@@ -187,7 +187,7 @@ impl<'a> Request<'_, 'a> {
             return Err(Refused::UnknownClientId);
         }
         // A verified sender must not claim another client id.
-        let source = self.incoming.claimed_source();
+        let source = self.incoming.properties.source;
         if self.sender.is_verified() && source.is_some() && source != self.sender.client_id() {
             return Err(Refused::SourceMismatch);
         }

@@ -24,12 +24,6 @@ pub(super) struct Tables {
     pub(super) is_storage_full: bool,
 }
 
-/// What a decision about a command depends on.
-pub(super) struct Facts<'t> {
-    pub(super) state: KeyState<'t>,
-    pub(super) entry: Option<&'t Entry>,
-}
-
 impl Tables {
     /// Returns whether the response to a request needs a record: its effect is durable, or it may
     /// be refused because of durable state. Call it before an expired value is removed.
@@ -50,9 +44,9 @@ impl Tables {
         }
     }
 
-    /// The facts for the decision about a command whose key was looked up.
+    /// The state that the decision about a command depends on, whose key was looked up.
     #[inline]
-    pub(super) fn gather(&self, config: &StoreConfig, request: &Request<'_, '_>) -> Facts<'_> {
+    pub(super) fn gather(&self, config: &StoreConfig, request: &Request<'_, '_>) -> KeyState<'_> {
         let entry = request.slot.and_then(|slot| self.keyspace.get(slot));
         let stored = entry.map(|entry| Stored {
             value: entry.value(),
@@ -70,7 +64,7 @@ impl Tables {
             }
             _ => false,
         };
-        Facts { state: KeyState { stored, is_registered, exceeded }, entry }
+        KeyState { stored, is_registered, exceeded }
     }
 
     /// Checks whether a value or a registration exceeds a limit, or the space of the storage if it
