@@ -79,9 +79,7 @@ pub use event::{
     Event, Outcome, Removal, RequestId, Unmatched, VersionedValue, WatchEnd, WatchEvent, WatchId,
     WatchPhase,
 };
-pub use request::{
-    DelRequest, GetRequest, IntoBytes, Request, ScanRequest, SetRequest, VDelRequest, WriteRequest,
-};
+pub use request::{DelRequest, IntoBytes, ReadRequest, Request, SetRequest, WriteRequest};
 
 use crate::debug::Hidden;
 use crate::hlc::HybridClock;
