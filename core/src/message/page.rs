@@ -60,7 +60,6 @@ impl<B: AsRef<[u8]>> Page<B> {
     }
 
     /// The keys, in the order of the page.
-    #[must_use]
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
         Elements(self.part(self.layout.keys))
     }
