@@ -130,7 +130,7 @@
 //!   what [`Store::poll_records`](crate::store::Store::poll_records) returns after each input, then
 //!   call [`Store::handle_persisted`](crate::store::Store::handle_persisted) with the id of the
 //!   batch. Responses wait for it, and no deadline reminds you. If the storage may become full,
-//!   report its space with [`Store::set_storage_space`](crate::store::Store::set_storage_space).
+//!   report its space with [`Store::set_storage_full`](crate::store::Store::set_storage_full).
 //! - **Random numbers** of a store: give each start a random
 //!   [`hash_seed`](crate::store::StoreConfig::new) and a random
 //!   [`incarnation`](crate::store::StoreConfig::incarnation), independent of each other. A store that

@@ -13,7 +13,7 @@ use core::time::Duration;
 ///
 /// let start = Instant::from_millis(5);
 /// assert_eq!(start + Duration::from_micros(1500), Instant::from_millis(7)); // rounded up
-/// assert_eq!(Instant::from_millis(9) - start, Duration::from_millis(4));
+/// assert_eq!(Instant::from_millis(9).duration_since(start), Duration::from_millis(4));
 /// assert_eq!(start.duration_since(Instant::from_millis(9)), Duration::ZERO);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,16 +128,6 @@ macro_rules! milliseconds {
 }
 
 milliseconds!(Instant);
-
-impl core::ops::Sub for Instant {
-    type Output = Duration;
-
-    /// The same as [`duration_since`](Self::duration_since): zero if `rhs` is later.
-    fn sub(self, rhs: Self) -> Duration {
-        self.duration_since(rhs)
-    }
-}
-
 milliseconds!(UnixTime);
 
 /// `duration` in milliseconds, rounded down, at most `u64::MAX`.

@@ -162,7 +162,7 @@ fn rules_and_topics_allocate_nothing() {
     let (ts, ft) = ("1696374425000:0:CLIENT", "1696374425000:1:StateStore");
     let issued = HlcRef::parse(ts).unwrap();
     let verify =
-        || RequestTimestamps::verify(RequestKind::Set, Some(ts), Some(ft), NOW, issued).unwrap();
+        || RequestTimestamps::verify(RequestKind::Set, Some(ts), Some(ft), NOW, &issued).unwrap();
     assert_eq!(allocations(verify), 0);
     let fence = Some(FencingToken::new(HlcRef::parse(ft).unwrap()));
     let stored = Some(Stored { value: b"value", fence });

@@ -10,7 +10,7 @@ mod watches;
 
 use bytes::Bytes;
 use statestore_proto::client::{
-    Client, ClientConfig, Event, GetRequest, Outcome, Request, RequestId, SetRequest,
+    Client, ClientConfig, Event, Outcome, ReadRequest, Request, RequestId, SetRequest,
 };
 use statestore_proto::hlc::{Hlc, Version};
 use statestore_proto::machine::{Input, Machine as _};
@@ -165,7 +165,7 @@ fn config() -> ClientConfig {
     ClientConfig::new(ID, *b"noncenon")
 }
 
-fn get() -> GetRequest {
+fn get() -> ReadRequest {
     Request::get("k")
 }
 

@@ -7,7 +7,7 @@ use core::str::Utf8Error;
 use bytes::Bytes;
 
 use super::RequestError;
-use crate::debug;
+use crate::debug::{Value, show};
 use crate::hlc::{ClockDriftError, Version};
 use crate::message::{Incarnation, Page, PeerError, Reply, Response, ServiceError};
 use crate::transport::ReasonCode;
@@ -172,10 +172,7 @@ impl VersionedValue {
 
 impl fmt::Debug for VersionedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VersionedValue")
-            .field("value", &debug::Value(&self.value))
-            .field("version", &self.version)
-            .finish()
+        show!(f, VersionedValue { value = Value(&self.value), version = self.version })
     }
 }
 
@@ -323,8 +320,7 @@ impl fmt::Debug for WatchEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Changed { value, version } => {
-                let value = value.as_deref().map(debug::Value);
-                f.debug_struct("Changed").field("value", &value).field("version", version).finish()
+                show!(f, Changed { value = value.as_deref().map(Value), version })
             }
             Self::Live => f.write_str("Live"),
             Self::Gap => f.write_str("Gap"),

@@ -79,9 +79,7 @@ pub use event::{
     Event, Outcome, Removal, RequestId, Unmatched, VersionedValue, WatchEnd, WatchEvent, WatchId,
     WatchPhase,
 };
-pub use request::{
-    DelRequest, GetRequest, IntoBytes, Request, ScanRequest, SetRequest, VDelRequest, WriteRequest,
-};
+pub use request::{DelRequest, IntoBytes, ReadRequest, Request, SetRequest, WriteRequest};
 
 use crate::debug::Hidden;
 use crate::hlc::HybridClock;
@@ -90,7 +88,7 @@ use crate::message::{Incarnation, RequestKind, property};
 use crate::time::{Instant, Now, whole_millis};
 use crate::topic::{self, NotificationTopic};
 use crate::transport::{
-    Correlation, Publish, PublishToken, Purpose, ReasonCode, SubscribeToken, Transmit,
+    Answers, Correlation, Publish, PublishToken, Purpose, ReasonCode, SubscribeToken, Transmit,
 };
 use config::Settings;
 use event_queue::EventQueue;
@@ -305,7 +303,7 @@ impl Client {
 
     /// The time of the next [`Input::Timeout`]; `None` while no deadline is set.
     #[must_use]
-    pub const fn poll_timeout(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         self.requests.deadlines.next()
     }
 
@@ -496,7 +494,7 @@ fn publish(config: &Settings, topic: &Arc<str>, now: Now, id: u64, pending: &Pen
         content_type: Some(property::CONTENT_TYPE),
         message_expiry: Some(u32::try_from(expiry).unwrap_or(u32::MAX)),
         token: Some(PublishToken(id)),
-        answers: None,
+        answers: Answers(None),
         purpose: Purpose::Request {
             source: Arc::clone(&config.client_id),
             fencing_token: pending.fencing_token.clone(),

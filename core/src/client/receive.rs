@@ -51,7 +51,7 @@ impl Client {
 
     /// Reports why the store refused a request of the application, if the reply contains a reason.
     fn report_explanation(&mut self, id: u64, incoming: &Incoming<'_>, outcome: &Outcome) {
-        let Some(reason) = incoming.reason() else { return };
+        let Some(reason) = incoming.properties.reason else { return };
         let is_refused = matches!(
             outcome,
             Outcome::Responded { response: Response::Reply(Reply::Error(_)), .. }

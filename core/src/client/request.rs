@@ -77,8 +77,8 @@ impl Request {
     }
 
     /// Reads a value. [`Outcome::into_value`](super::Outcome::into_value) reads the response.
-    pub fn get(key: impl IntoBytes) -> GetRequest {
-        GetRequest(Self::new(Command::get(key.into_bytes())))
+    pub fn get(key: impl IntoBytes) -> ReadRequest {
+        ReadRequest(Self::new(Command::get(key.into_bytes())))
     }
 
     /// Stores a value. [`Outcome::into_version`](super::Outcome::into_version) reads the response.
@@ -93,8 +93,8 @@ impl Request {
 
     /// Removes a key if it has this value. [`Outcome::into_removal`](super::Outcome::into_removal)
     /// reads the response.
-    pub fn vdel(key: impl IntoBytes, value: impl IntoBytes) -> VDelRequest {
-        VDelRequest(Self::new(Command::vdel(key.into_bytes(), value.into_bytes())))
+    pub fn vdel(key: impl IntoBytes, value: impl IntoBytes) -> DelRequest {
+        DelRequest(Self::new(Command::vdel(key.into_bytes(), value.into_bytes())))
     }
 
     /// Lists a page of the keys that match a [pattern](crate::glob): the first page, or the one
@@ -105,10 +105,10 @@ impl Request {
     /// Source: `list_keys` of the deployed SDK.
     ///
     /// ```
-    /// use statestore_proto::client::{Outcome, Request, RequestError, ScanRequest};
+    /// use statestore_proto::client::{Outcome, Request, RequestError, ReadRequest};
     ///
     /// /// Prints a page and returns the request for the next one.
-    /// fn next(outcome: Outcome) -> Result<Option<ScanRequest>, RequestError> {
+    /// fn next(outcome: Outcome) -> Result<Option<ReadRequest>, RequestError> {
     ///     let page = outcome.into_page()?;
     ///     for key in page.shared_keys() {
     ///         println!("{}", key.escape_ascii());
@@ -118,8 +118,8 @@ impl Request {
     /// # assert!(next(Outcome::ConnectionLost).is_err());
     /// # assert!(Request::from(Request::scan("rooms/*", None)).command().is_none());
     /// ```
-    pub fn scan(pattern: impl IntoBytes, token: Option<Bytes>) -> ScanRequest {
-        ScanRequest(Scan { pattern: pattern.into_bytes(), token }.into())
+    pub fn scan(pattern: impl IntoBytes, token: Option<Bytes>) -> ReadRequest {
+        ReadRequest(Scan { pattern: pattern.into_bytes(), token }.into())
     }
 
     /// Sets the fencing token. Only SET, DEL and VDEL have one; of any other request
@@ -235,16 +235,12 @@ macro_rules! builders {
 }
 
 builders! {
-    /// A GET with its options.
-    GetRequest
+    /// A GET, or a request for a page of keys, with its options.
+    ReadRequest
     /// A SET with its options.
     SetRequest
-    /// A DEL with its options.
+    /// A DEL or VDEL with its options.
     DelRequest
-    /// A VDEL with its options.
-    VDelRequest
-    /// A request for a page of keys, with its options.
-    ScanRequest
 }
 
 macro_rules! write_requests {
@@ -264,7 +260,7 @@ macro_rules! write_requests {
     )*};
 }
 
-write_requests! { SetRequest DelRequest VDelRequest }
+write_requests! { SetRequest DelRequest }
 
 impl SetRequest {
     /// Sets the condition under which the SET is applied.
@@ -298,7 +294,6 @@ mod private {
     pub trait Sealed {}
     impl Sealed for super::SetRequest {}
     impl Sealed for super::DelRequest {}
-    impl Sealed for super::VDelRequest {}
 }
 
 /// A conversion into the bytes of a key or value. Borrowed and shared bytes are copied; [`Bytes`],

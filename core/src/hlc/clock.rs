@@ -43,9 +43,9 @@ pub struct ClockDriftError {
 /// # Ok::<(), Box<dyn core::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct HybridClock<N = NodeId> {
-    last: (u64, u64),
-    node: N,
+pub struct HybridClock<N: Node = NodeId> {
+    /// The greatest value issued or passed to [`advance_past`](Self::advance_past), or zero.
+    last: Hlc<N>,
     drift_max: Duration,
 }
 
@@ -53,7 +53,8 @@ impl<N: Node + Clone> HybridClock<N> {
     /// Creates a clock with the protocol's drift limit of one minute.
     #[must_use]
     pub const fn new(node: N) -> Self {
-        Self { last: (0, 0), node, drift_max: CLOCK_DRIFT_MAX }
+        let last = Hlc { wall: 0, counter: 0, node };
+        Self { last, drift_max: CLOCK_DRIFT_MAX }
     }
 
     /// Sets the drift limit, rounded up to whole milliseconds.
@@ -69,8 +70,8 @@ impl<N: Node + Clone> HybridClock<N> {
     /// [`ClockDriftError`] if the wall clock is further behind the last value than the drift limit.
     pub fn tick(&mut self, now: UnixTime) -> Result<Hlc<N>, ClockDriftError> {
         let next = match now.as_millis() {
-            now if now > self.last.0 => Some((now, 0)),
-            _ => after(self.last),
+            now if now > self.last.wall => Some((now, 0)),
+            _ => after(self.last.position()),
         };
         self.issue(now, next)
     }
@@ -83,8 +84,8 @@ impl<N: Node + Clone> HybridClock<N> {
     pub fn receive(&mut self, now: UnixTime, other: HlcRef<'_>) -> Result<Hlc<N>, ClockDriftError> {
         let other = other.position();
         let next = match now.as_millis() {
-            now if now > self.last.0 && now > other.0 => Some((now, 0)),
-            _ => after(self.last.max(other)),
+            now if now > self.last.wall && now > other.0 => Some((now, 0)),
+            _ => after(self.last.position().max(other)),
         };
         self.issue(now, next)
     }
@@ -95,7 +96,7 @@ impl<N: Node + Clone> HybridClock<N> {
     /// If `other` is further ahead of the wall clock than the drift limit, the clock fails until
     /// the wall clock has caught up.
     pub fn advance_past(&mut self, other: HlcRef<'_>) {
-        self.last = self.last.max(other.position());
+        (self.last.wall, self.last.counter) = self.last.position().max(other.position());
     }
 
     /// Forgets the values issued so far if the last one is further ahead of the wall clock than the
@@ -104,21 +105,21 @@ impl<N: Node + Clone> HybridClock<N> {
     /// Only for a clock whose values may repeat after a restart, such as the timestamps of a client:
     /// the versions of a store may not.
     pub fn restart_if_ahead(&mut self, now: UnixTime) {
-        if self.last.0.saturating_sub(now.as_millis()) > whole_millis(self.drift_max) {
-            self.last = (0, 0);
+        if self.last.wall.saturating_sub(now.as_millis()) > whole_millis(self.drift_max) {
+            (self.last.wall, self.last.counter) = (0, 0);
         }
     }
 
     /// Node id in the values of this clock.
     #[must_use]
     pub const fn node(&self) -> &N {
-        &self.node
+        &self.last.node
     }
 
     /// The greatest value issued or passed to [`advance_past`](Self::advance_past), or zero.
     #[must_use]
-    pub fn last(&self) -> HlcRef<'_> {
-        Hlc { wall: self.last.0, counter: self.last.1, node: self.node.as_node_ref() }
+    pub const fn last(&self) -> &Hlc<N> {
+        &self.last
     }
 
     fn issue(
@@ -135,8 +136,8 @@ impl<N: Node + Clone> HybridClock<N> {
                 allowed: self.drift_max,
             });
         }
-        self.last = (wall, counter);
-        Ok(Hlc { wall, counter, node: self.node.clone() })
+        (self.last.wall, self.last.counter) = (wall, counter);
+        Ok(self.last.clone())
     }
 }
 

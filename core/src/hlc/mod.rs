@@ -216,14 +216,6 @@ macro_rules! role {
             }
         }
 
-        impl TryFrom<&str> for $name {
-            type Error = ParseHlcError;
-
-            fn try_from(text: &str) -> Result<Self, ParseHlcError> {
-                text.parse()
-            }
-        }
-
         impl<N: Node, M: Node> PartialEq<$name<M>> for $name<N> {
             fn eq(&self, other: &$name<M>) -> bool {
                 self.0 == other.0

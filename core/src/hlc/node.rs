@@ -4,7 +4,7 @@ use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::str::FromStr;
 
-use crate::inline::InlineBytes;
+use crate::inline::{self, InlineBytes};
 use crate::limits::NODE_ID_BYTES_MAX;
 
 /// The text is not a node id.
@@ -75,11 +75,11 @@ impl<'a> NodeIdRef<'a> {
 /// # Ok::<(), statestore_proto::hlc::NodeIdError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NodeId(InlineBytes<{ Self::INLINE_MAX }>);
+pub struct NodeId(InlineBytes);
 
 impl NodeId {
     /// Maximum number of bytes stored in place.
-    pub const INLINE_MAX: usize = 22;
+    pub const INLINE_MAX: usize = inline::INLINE_MAX;
 
     /// Checks and copies a node id.
     ///
@@ -209,22 +209,6 @@ impl FromStr for NodeId {
     type Err = NodeIdError;
 
     fn from_str(id: &str) -> Result<Self, NodeIdError> {
-        Self::new(id)
-    }
-}
-
-impl TryFrom<&str> for NodeId {
-    type Error = NodeIdError;
-
-    fn try_from(id: &str) -> Result<Self, NodeIdError> {
-        Self::new(id)
-    }
-}
-
-impl<'a> TryFrom<&'a str> for NodeIdRef<'a> {
-    type Error = NodeIdError;
-
-    fn try_from(id: &'a str) -> Result<Self, NodeIdError> {
         Self::new(id)
     }
 }

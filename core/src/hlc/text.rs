@@ -151,11 +151,3 @@ impl FromStr for Hlc {
             .map_err(|error| ParseHlcError { kind: ParseHlcErrorKind::Node(error), at })
     }
 }
-
-impl TryFrom<&str> for Hlc {
-    type Error = ParseHlcError;
-
-    fn try_from(text: &str) -> Result<Self, ParseHlcError> {
-        text.parse()
-    }
-}

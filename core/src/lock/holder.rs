@@ -6,7 +6,7 @@ use core::fmt;
 use bytes::Bytes;
 
 use crate::client::{Outcome, WatchEvent};
-use crate::debug;
+use crate::debug::{Value, show};
 use crate::hlc::Version;
 use crate::message::{Reply, Response};
 
@@ -168,9 +168,6 @@ impl Default for HolderTracker {
 
 impl fmt::Debug for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Holder")
-            .field("value", &debug::Value(&self.value))
-            .field("version", &self.version)
-            .finish()
+        show!(f, Holder { value = Value(&self.value), version = self.version })
     }
 }

@@ -72,7 +72,7 @@ pub use kind::RequestKind;
 pub use notification::Notification;
 #[cfg(feature = "machines")]
 pub(crate) use page::listed_len;
-pub use page::{Page, PageEncoder, PageKeys};
+pub use page::{Page, PageEncoder};
 pub use reply::Reply;
 pub use request::RequestPayload;
 pub use response::Response;

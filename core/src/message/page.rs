@@ -13,7 +13,7 @@ use crate::resp::{Elements, PageLayout, put_array, read_page};
 /// use statestore_proto::message::Page;
 ///
 /// let page = Page::decode(b"*2\r\n*2\r\n$4\r\nkey1\r\n$4\r\nkey2\r\n$4\r\n1;1;\r\n")?;
-/// assert!(page.into_iter().eq([b"key1", b"key2"]));
+/// assert!(page.keys().eq([b"key1", b"key2"]));
 /// assert_eq!(page.token(), Some(b"1;1;".as_slice())); // there may be more keys
 /// # Ok::<(), statestore_proto::message::PeerError>(())
 /// ```
@@ -60,9 +60,8 @@ impl<B: AsRef<[u8]>> Page<B> {
     }
 
     /// The keys, in the order of the page.
-    #[must_use]
-    pub fn keys(&self) -> PageKeys<'_> {
-        PageKeys(Elements(self.part(self.layout.keys)))
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        Elements(self.part(self.layout.keys))
     }
 
     /// Token to request the next page with; `None` on the last page.
@@ -73,33 +72,6 @@ impl<B: AsRef<[u8]>> Page<B> {
 
     fn part(&self, (start, end): (usize, usize)) -> &[u8] {
         self.as_bytes().get(start..end).unwrap_or_default()
-    }
-}
-
-impl<'a, B: AsRef<[u8]>> IntoIterator for &'a Page<B> {
-    type Item = &'a [u8];
-    type IntoIter = PageKeys<'a>;
-
-    fn into_iter(self) -> PageKeys<'a> {
-        self.keys()
-    }
-}
-
-/// An iterator over the keys of a [`Page`].
-#[derive(Clone)]
-pub struct PageKeys<'a>(Elements<'a>);
-
-impl<'a> Iterator for PageKeys<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        self.0.next()
-    }
-}
-
-impl fmt::Debug for PageKeys<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.clone().map(debug::Key)).finish()
     }
 }
 

@@ -2,7 +2,9 @@
 
 use core::time::Duration;
 
-use crate::hlc::{FencingToken, FencingTokenRef, HlcRef, ParseHlcError, Timestamp, TimestampRef};
+use crate::hlc::{
+    FencingToken, FencingTokenRef, Hlc, HlcRef, Node, ParseHlcError, Timestamp, TimestampRef,
+};
 use crate::limits::{CLOCK_DRIFT_MAX, COUNTER_LEAD_MAX};
 use crate::message::{Refusal, RequestKind, property};
 use crate::time::{UnixTime, whole_millis};
@@ -121,7 +123,7 @@ impl<'a> RequestTimestamps<'a> {
         timestamp: Option<&'a str>,
         fencing_token: Option<&'a str>,
         now: UnixTime,
-        issued: HlcRef<'_>,
+        issued: &Hlc<impl Node>,
     ) -> Result<Self, TimestampError> {
         ParsedTimestamps::parse(kind, timestamp, fencing_token).verify(CLOCK_DRIFT_MAX, now, issued)
     }
@@ -178,7 +180,7 @@ impl<'a> ParsedTimestamps<'a> {
         &self,
         drift_max: Duration,
         now: UnixTime,
-        issued: HlcRef<'_>,
+        issued: &Hlc<impl Node>,
     ) -> Result<RequestTimestamps<'a>, TimestampError> {
         let verify = |property, parsed: Result<HlcRef<'a>, ParseHlcError>| {
             let hlc = parsed.map_err(|error| TimestampError::Malformed { property, error })?;
@@ -207,7 +209,7 @@ impl<'a> ParsedTimestamps<'a> {
 }
 
 /// Returns whether a timestamp is at most [`COUNTER_LEAD_MAX`] counts past an issued version.
-fn follows(hlc: HlcRef<'_>, issued: HlcRef<'_>) -> bool {
+fn follows(hlc: HlcRef<'_>, issued: &Hlc<impl Node>) -> bool {
     let lead = issued.counter().saturating_add(COUNTER_LEAD_MAX);
     (hlc.wall(), hlc.counter()) <= (issued.wall(), lead)
 }

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use super::{Access, Authorizer, Principal};
 use crate::debug::show;
-use crate::hlc::{NodeId, NodeIdRef};
+use crate::hlc::{ClockDriftError, NodeId, NodeIdRef};
 use crate::limits::{CLOCK_DRIFT_MAX, StoreLimits};
 use crate::message::{Dialect, Expiry, Incarnation, WordCase};
 
@@ -59,9 +59,13 @@ pub type ExpiryPolicy = Box<dyn Fn(&[u8], Option<Expiry>) -> Option<Expiry> + Se
 pub struct StoreConfig {
     pub(super) settings: StoreSettings,
     pub(super) hash_seed: u64,
-    pub(super) authorizer: Option<Authorizer>,
-    durable_keys: Option<KeyPredicate>,
-    expiry_policy: Option<ExpiryPolicy>,
+    /// The [authorizer](Self::authorizer). Without a [`scan_secret`](Self::scan_secret) the secret in
+    /// use depends on whether there is one.
+    pub authorizer: Option<Authorizer>,
+    /// The predicate of [durable keys](Self::durable_keys).
+    pub durable_keys: Option<KeyPredicate>,
+    /// The [policy of expiries](Self::expiry_policy).
+    pub expiry_policy: Option<ExpiryPolicy>,
     scan_secret: Option<[u8; 16]>,
 }
 
@@ -90,12 +94,6 @@ impl Deref for StoreConfig {
         &self.settings
     }
 }
-
-/// The clock drift bound is greater than [`CLOCK_DRIFT_MAX`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("clock drift bound of {} ms: the protocol allows at most {} ms",
-    self.0.as_millis(), CLOCK_DRIFT_MAX.as_millis())]
-pub struct ClockDriftTooLarge(pub Duration);
 
 impl StoreConfig {
     /// The default configuration: node id `StateStore`, [`StoreLimits::default`], the dialect of
@@ -145,10 +143,10 @@ impl StoreConfig {
     /// ahead cannot write until its clock is corrected.
     ///
     /// # Errors
-    /// [`ClockDriftTooLarge`] for more than [`CLOCK_DRIFT_MAX`].
-    pub fn clock_drift_max(mut self, drift: Duration) -> Result<Self, ClockDriftTooLarge> {
+    /// [`ClockDriftError`] for more than [`CLOCK_DRIFT_MAX`].
+    pub fn clock_drift_max(mut self, drift: Duration) -> Result<Self, ClockDriftError> {
         if drift > CLOCK_DRIFT_MAX {
-            return Err(ClockDriftTooLarge(drift));
+            return Err(ClockDriftError { ahead: drift, allowed: CLOCK_DRIFT_MAX });
         }
         self.settings.clock_drift_max = drift;
         Ok(self)
@@ -313,32 +311,6 @@ impl StoreConfig {
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.durability != Durability::None
-    }
-
-    /// Returns whether an incarnation was given.
-    #[must_use]
-    pub const fn has_incarnation(&self) -> bool {
-        self.settings.incarnation.is_some()
-    }
-
-    /// Removes and returns the [authorizer](Self::authorizer), to put another around it. Without a
-    /// [`scan_secret`](Self::scan_secret) the secret in use depends on whether there is one.
-    #[must_use]
-    pub fn take_authorizer(&mut self) -> Option<Authorizer> {
-        self.authorizer.take()
-    }
-
-    /// Removes and returns the predicate of [durable keys](Self::durable_keys), to put another
-    /// around it.
-    #[must_use]
-    pub fn take_durable_keys(&mut self) -> Option<KeyPredicate> {
-        self.durable_keys.take()
-    }
-
-    /// Removes and returns the [policy of expiries](Self::expiry_policy), to put another around it.
-    #[must_use]
-    pub fn take_expiry_policy(&mut self) -> Option<ExpiryPolicy> {
-        self.expiry_policy.take()
     }
 
     /// Returns whether reads wait for a batch.

@@ -39,9 +39,7 @@ use owners::Owners;
 use queue::Queue;
 
 /// What identifies a request.
-#[derive(Clone, Copy)]
 pub(super) struct RequestId<'a> {
-    /// With a client id, which is empty if it is unknown.
     sender: Principal<'a>,
     response_topic: &'a str,
     correlation: &'a [u8],
@@ -203,15 +201,17 @@ impl Dedup {
     /// other content are not duplicates.
     fn content_hash(&self, incoming: &Incoming<'_>) -> u64 {
         let properties = &incoming.properties;
+        let timestamps =
+            [properties.timestamp, properties.fencing_token].map(Option::unwrap_or_default);
         // A collision only affects the client that constructed it, so this hash is not keyed.
         if !self.is_durable {
-            let timestamps = (properties.timestamp, properties.fencing_token, properties.persist);
-            return FixedState::with_seed(0).hash_one((&incoming.payload[..], timestamps));
+            let [timestamp, token] = timestamps;
+            let content = (&incoming.payload[..], timestamp, token, properties.persist);
+            return FixedState::with_seed(0).hash_one(content);
         }
         // Every later store must compute the same hash.
         let mut hasher = SipHasher13::new();
-        for text in [properties.timestamp, properties.fencing_token] {
-            let text = text.unwrap_or_default();
+        for text in timestamps {
             hasher.write(&(text.len() as u64).to_le_bytes());
             hasher.write(text.as_bytes());
         }
@@ -240,7 +240,6 @@ impl Dedup {
         content: u64,
     ) -> RequestId<'a> {
         let client_id = sender.client_id().unwrap_or_default();
-        let sender = Principal::recorded(client_id, sender.is_verified(), sender.owner());
         let mut hasher = self.hash.hasher();
         correlation.hash(&mut hasher);
         response_topic.hash(&mut hasher);
@@ -251,7 +250,7 @@ impl Dedup {
 
     /// Finds the first response to a request. Call [`expire`](Self::expire) first.
     #[inline]
-    pub(super) fn look_up(&self, id: RequestId<'_>) -> Option<First> {
+    pub(super) fn look_up(&self, id: &RequestId<'_>) -> Option<First> {
         let entry = self.entries.get(self.find(id)?)?;
         Some(First {
             response: entry.response.response.clone(),
@@ -259,19 +258,20 @@ impl Dedup {
         })
     }
 
-    fn find(&self, id: RequestId<'_>) -> Option<Slot> {
+    fn find(&self, id: &RequestId<'_>) -> Option<Slot> {
         self.by_request.find(id.hash, |slot| self.is_response_to(*slot, id)).copied()
     }
 
     /// The owner does not count: that of a client without a user is its network, and the client may
     /// redeliver from another one.
-    fn is_response_to(&self, slot: Slot, id: RequestId<'_>) -> bool {
+    fn is_response_to(&self, slot: Slot, id: &RequestId<'_>) -> bool {
+        let client_id = Some(id.sender.client_id().unwrap_or_default());
         self.entries.get(slot).is_some_and(|entry| {
             let response = &entry.response;
             (entry.hash, entry.content) == (id.hash, id.content)
                 && response.correlation.as_bytes() == id.correlation
                 && *response.response_topic == *id.response_topic
-                && self.sender_of(entry).and_then(|from| from.client_id()) == id.sender.client_id()
+                && self.sender_of(entry).is_some_and(|it| it.client_id() == client_id)
         })
     }
 
@@ -295,7 +295,7 @@ impl Dedup {
     pub(super) fn remember(
         &mut self,
         now: Instant,
-        id: RequestId<'_>,
+        id: &RequestId<'_>,
         response: NewResponse,
     ) -> Option<RecordedResponse> {
         let (number, given_at) = (self.next_number(), self.age_clock.now(now));
@@ -327,14 +327,14 @@ impl Dedup {
         let (topic, correlation) = (&recorded.response_topic, recorded.correlation.as_bytes());
         let id = self.id_of(recorded.sender(), topic, correlation, recorded.content);
         // The records of a store contain a request again only after its retention.
-        if let Some(outdated) = self.find(id) {
+        if let Some(outdated) = self.find(&id) {
             self.remove(outdated);
         }
-        self.insert(recorded.order, given_at, id, response);
+        self.insert(recorded.order, given_at, &id, response);
     }
 
-    fn insert(&mut self, number: u64, given_at: u64, id: RequestId<'_>, response: NewResponse) {
-        let RequestId { sender, content, hash, .. } = id;
+    fn insert(&mut self, number: u64, given_at: u64, id: &RequestId<'_>, response: NewResponse) {
+        let &RequestId { sender, content, hash, .. } = id;
         self.reserve_number(number);
         self.last_response = number;
         let Some(owner) = invariant(self.owners.owner(sender)) else { return };

@@ -139,8 +139,7 @@ use core::time::Duration;
 
 pub use crate::transport::Access;
 pub use config::{
-    ClockDriftTooLarge, DialectPolicy, Durability, ExpiryPolicy, KeyPredicate, StoreConfig,
-    StoreSettings,
+    DialectPolicy, Durability, ExpiryPolicy, KeyPredicate, StoreConfig, StoreSettings,
 };
 pub use counters::{Counters, OutcomeCounts};
 pub use keyspace::StoredEntry;
@@ -229,7 +228,7 @@ impl Store {
     /// The SUBSCRIBE comes before all waiting packets. Notifications that were sent and not
     /// [acknowledged](Input::Published) come next, since they may be lost with the previous
     /// connection.
-    fn handle_connected(&mut self, _now: Now) {
+    fn handle_connected(&mut self) {
         self.connections += 1;
         self.is_subscribed = false;
         let token = SubscribeToken(self.connections);
@@ -238,15 +237,10 @@ impl Store {
     }
 
     /// Handles a SUBACK. One that belongs to an earlier connection is ignored.
-    const fn handle_subscribed(&mut self, _now: Now, token: SubscribeToken, reason: ReasonCode) {
+    const fn handle_subscribed(&mut self, token: SubscribeToken, reason: ReasonCode) {
         if token.0 == self.connections {
             self.is_subscribed = !reason.is_error();
         }
-    }
-
-    /// Handles the loss of the connection. Queued packets wait for the next connection.
-    const fn handle_disconnected(&mut self, _now: Now) {
-        self.is_subscribed = false;
     }
 
     /// Handles a received PUBLISH from its [principal](Principal::of).
@@ -274,7 +268,7 @@ impl Store {
 
     /// Handles the end of a client's connection: all its registrations end, whether or not its MQTT
     /// session continues.
-    fn handle_client_gone(&mut self, _now: Now, client_id: &str) {
+    fn handle_client_gone(&mut self, client_id: &str) {
         let ended = self.tables.registrations.remove_client(client_id);
         self.lose(ended);
         self.outbox.close_unit();
@@ -529,7 +523,7 @@ impl Store {
     /// The greatest version that was issued or restored; zero if there is none.
     #[must_use]
     pub fn last_version(&self) -> VersionRef<'_> {
-        VersionRef::new(self.tables.clock.last())
+        VersionRef::new(self.tables.clock.last().borrowed())
     }
 
     /// The counters of the store.
@@ -542,14 +536,15 @@ impl Store {
 impl Machine for Store {
     fn handle(&mut self, now: Now, input: Input<'_>) {
         match input {
-            Input::Connected { .. } => self.handle_connected(now),
-            Input::Disconnected => self.handle_disconnected(now),
-            Input::Subscribed(token, reason) => self.handle_subscribed(now, token, reason),
+            Input::Connected { .. } => self.handle_connected(),
+            // Queued packets wait for the next connection.
+            Input::Disconnected => self.is_subscribed = false,
+            Input::Subscribed(token, reason) => self.handle_subscribed(token, reason),
             Input::Published(token, reason) => self.handle_published(now, token, reason),
             Input::Message(incoming) => {
                 self.handle_publish(now, incoming);
             }
-            Input::ClientGone(client_id) => self.handle_client_gone(now, client_id),
+            Input::ClientGone(client_id) => self.handle_client_gone(client_id),
             Input::Timeout => self.handle_timeout(now),
         }
     }

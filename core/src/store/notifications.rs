@@ -12,7 +12,7 @@ use crate::invariant::invariant;
 use crate::limits::StoreLimits;
 use crate::slab::{Slab, Slot};
 use crate::topic;
-use crate::transport::{Publish, PublishToken, Purpose};
+use crate::transport::{Answers, Publish, PublishToken, Purpose, Transmit};
 
 /// What all notifications of one change in one dialect share. It is removed with the last of them.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Notifications {
     }
 
     /// Sends a queued notification. Returns `None` if its registration was silenced since.
-    pub(super) fn send(&mut self, notification: Notification) -> Option<Publish> {
+    pub(super) fn send(&mut self, notification: Notification) -> Option<Transmit> {
         let slot = notification.fan_out;
         if notification.registration.is_silenced() {
             self.update(slot, |fan_out| fan_out.queued -= 1);
@@ -109,32 +109,32 @@ impl Notifications {
     }
 
     /// The token is the id of the registration.
-    fn publish_of(&mut self, notification: &Notification) -> Option<Publish> {
+    fn publish_of(&mut self, notification: &Notification) -> Option<Transmit> {
         let fan_out = invariant(self.fan_outs.get(notification.fan_out))?;
         let registration = &notification.registration;
         registration.write_topic_head(&mut self.topic);
         self.topic.push_str(&fan_out.topic_tail);
-        Some(Publish {
+        Some(Transmit::Publish(Publish {
             topic: self.topic.as_str().into(),
             payload: fan_out.payload.clone(),
             response_topic: None,
             correlation_data: None,
             content_type: None,
             message_expiry: None,
-            token: Some(PublishToken(registration.id())),
+            token: Some(PublishToken(registration.id)),
             purpose: Purpose::Notification {
-                client_id: Arc::clone(registration.client_id()),
-                incarnation: registration.incarnation(),
+                client_id: Arc::clone(&registration.client_id),
+                incarnation: registration.incarnation,
             },
             timestamp: Some(fan_out.version.clone()),
-            answers: None,
-        })
+            answers: Answers(None),
+        }))
     }
 
     /// Removes the oldest notification of a registration, which has its PUBACK. Brokers acknowledge
     /// in order, so it is among the first.
     pub(super) fn acknowledge(&mut self, token: PublishToken) {
-        let found = self.sent.iter().position(|sent| sent.registration.id() == token.0);
+        let found = self.sent.iter().position(|sent| sent.registration.id == token.0);
         if let Some(sent) = found.and_then(|at| self.sent.remove(at)) {
             self.update(sent.fan_out, |fan_out| fan_out.sent -= 1);
         }

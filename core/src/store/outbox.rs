@@ -214,8 +214,8 @@ impl Outbox {
                     return Some(transmit);
                 }
                 Packet::Notification(notification) => {
-                    if let Some(publish) = self.notifications.send(notification) {
-                        return Some(Transmit::Publish(publish));
+                    if let Some(transmit) = self.notifications.send(notification) {
+                        return Some(transmit);
                     }
                 }
             }

@@ -39,7 +39,7 @@ impl<'a> Principal<'a> {
     #[must_use]
     pub fn unverified(incoming: &Incoming<'a>) -> Self {
         let from_topic = || Some(ResponseTopic::parse(incoming.response_topic?)?.client_id());
-        let client_id = incoming.claimed_source().filter(|id| !id.is_empty()).or_else(from_topic);
+        let client_id = incoming.properties.source.filter(|id| !id.is_empty()).or_else(from_topic);
         Self { client_id, is_verified: false, owner: None, rights: None }
     }
 

@@ -64,7 +64,7 @@ impl Store {
             }
         };
         let id = is_cached(content.kind()).then(|| self.dedup.identify(sender, incoming));
-        let first = id.and_then(|id| self.dedup.look_up(id));
+        let first = id.as_ref().and_then(|id| self.dedup.look_up(id));
         let next_number = self.dedup.next_number();
         let request_number = first.as_ref().map_or(next_number, |it| it.request_number);
         let mut request = Request {
@@ -78,7 +78,7 @@ impl Store {
             slot: None,
             owner: None,
         };
-        let new = id.filter(|_| first.is_none());
+        let new = id.as_ref().filter(|_| first.is_none());
         let is_recorded = new.is_some() && self.tables.records_response(&self.config, &request);
         let result = self.execute(&mut request, first);
         let executed = result.unwrap_or_else(|refused| Executed::refused(&address, refused));
@@ -108,15 +108,17 @@ impl Store {
         if matches!(request.kind(), RequestKind::Set | RequestKind::Watch) {
             request.owner = self.tables.keyspace.owner_of(request.sender);
         }
-        let mut facts = self.tables.gather(&self.config, request);
-        if let Some(exceeded) = facts.state.exceeded {
+        let mut state = self.tables.gather(&self.config, request);
+        if let Some(exceeded) = state.exceeded {
             self.make_room(request, exceeded);
-            facts = self.tables.gather(&self.config, request);
+            state = self.tables.gather(&self.config, request);
         }
-        let decision = decide(facts.state, command, request.timestamps.fencing_token)?;
+        let decision = decide(state, command, request.timestamps.fencing_token)?;
         let Decision { change, reply, version } = decision;
-        let stored = facts.entry.filter(|_| version == ReplyVersion::Stored);
-        let version = stored.map(|entry| self.tables.keyspace.version_of(entry).hlc().clone());
+        let keyspace = &self.tables.keyspace;
+        let stored = request.slot.filter(|_| version == ReplyVersion::Stored);
+        let stored = stored.and_then(|slot| keyspace.get(slot));
+        let version = stored.map(|entry| keyspace.version_of(entry));
         let outcome = RequestOutcome::of_reply(&reply);
         let payload = reply.to_bytes(request.address.dialect);
         if matches!(reply, Reply::Value(_)) {
@@ -236,7 +238,7 @@ impl Store {
     pub(super) fn lose(&mut self, ended: Vec<Arc<Registration>>) {
         self.counters.registrations_lost += ended.len() as u64;
         for registration in ended {
-            let key = registration.key();
+            let key = &registration.key;
             self.commit(&mut Effects::of_end(&self.config, key, &registration));
             // Their records need not be in one batch.
             self.outbox.close_unit();
@@ -260,7 +262,7 @@ impl Store {
     fn remember(
         &mut self,
         request: &Request<'_, '_>,
-        id: RequestId<'_>,
+        id: &RequestId<'_>,
         executed: &Executed,
         is_recorded: bool,
     ) {

@@ -24,21 +24,22 @@ use crate::transport::PublishToken;
 #[derive(Debug)]
 pub(super) struct Registration {
     /// The id of this registration. Every registration and renewal gets a greater one.
-    id: u64,
-    /// The id of the registration that this one renews, or its own: the last one with a record.
-    recorded_id: u64,
+    pub(super) id: u64,
+    /// The id that this registration has in its last record: its own, or that of the registration
+    /// that it renews without a record.
+    pub(super) recorded_id: u64,
     /// The request number of the KEYNOTIFY. A redelivered KEYNOTIFY keeps it.
     request_number: u64,
-    client_id: Arc<str>,
+    pub(super) client_id: Arc<str>,
     /// The part of the topic of notifications that depends on the client, shared by all its
     /// registrations; `None` for a client id longer than [`SHARED_HEAD_ID_MAX`].
     topic_head: Option<Arc<str>>,
     /// The owner whose share it counts against; `None` if the client id is not verified.
     owner: Option<Owner>,
-    key: Arc<[u8]>,
+    pub(super) key: Arc<[u8]>,
     pub(super) dialect: Dialect,
     /// The incarnation to send with notifications, if the KEYNOTIFY asked for it.
-    incarnation: Option<Incarnation>,
+    pub(super) incarnation: Option<Incarnation>,
     /// Atomic, since queued notifications share the registration: they are dropped when it is
     /// silenced.
     is_silenced: AtomicBool,
@@ -74,30 +75,8 @@ impl Registration {
         }
     }
 
-    pub(super) const fn client_id(&self) -> &Arc<str> {
-        &self.client_id
-    }
-
-    pub(super) const fn incarnation(&self) -> Option<Incarnation> {
-        self.incarnation
-    }
-
-    pub(super) fn key(&self) -> &[u8] {
-        &self.key
-    }
-
     const fn is_verified(&self) -> bool {
         self.owner.is_some()
-    }
-
-    pub(super) const fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// The id that this registration has in its last record. Renewals without a record change
-    /// only [`id`](Self::id).
-    pub(super) const fn recorded_id(&self) -> u64 {
-        self.recorded_id
     }
 
     /// Returns whether nothing is published for this registration.

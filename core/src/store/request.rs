@@ -16,7 +16,7 @@ use crate::rules::RequestTimestamps;
 use crate::slab::Slot;
 use crate::time::Now;
 use crate::topic;
-use crate::transport::{Correlation, Incoming, Publish, Purpose, Qos};
+use crate::transport::{Answers, Correlation, Incoming, Publish, Purpose, Qos};
 
 /// A request on its way through the [stages](super::Store::process).
 pub(super) struct Request<'r, 'a> {
@@ -97,7 +97,7 @@ impl Address {
             token: None,
             purpose: Purpose::Reply { incarnation: self.incarnation, reason },
             timestamp: response.version,
-            answers: NonZeroU64::new(self.message_number),
+            answers: Answers(NonZeroU64::new(self.message_number)),
         }
     }
 
@@ -187,7 +187,7 @@ impl<'a> Request<'_, 'a> {
             return Err(Refused::UnknownClientId);
         }
         // A verified sender must not claim another client id.
-        let source = self.incoming.claimed_source();
+        let source = self.incoming.properties.source;
         if self.sender.is_verified() && source.is_some() && source != self.sender.client_id() {
             return Err(Refused::SourceMismatch);
         }

@@ -24,12 +24,6 @@ pub(super) struct Tables {
     pub(super) is_storage_full: bool,
 }
 
-/// What a decision about a command depends on.
-pub(super) struct Facts<'t> {
-    pub(super) state: KeyState<'t>,
-    pub(super) entry: Option<&'t Entry>,
-}
-
 impl Tables {
     /// Returns whether the response to a request needs a record: its effect is durable, or it may
     /// be refused because of durable state. Call it before an expired value is removed.
@@ -50,9 +44,9 @@ impl Tables {
         }
     }
 
-    /// The facts for the decision about a command whose key was looked up.
+    /// The state that the decision about a command depends on, whose key was looked up.
     #[inline]
-    pub(super) fn gather(&self, config: &StoreConfig, request: &Request<'_, '_>) -> Facts<'_> {
+    pub(super) fn gather(&self, config: &StoreConfig, request: &Request<'_, '_>) -> KeyState<'_> {
         let entry = request.slot.and_then(|slot| self.keyspace.get(slot));
         let stored = entry.map(|entry| Stored {
             value: entry.value(),
@@ -70,7 +64,7 @@ impl Tables {
             }
             _ => false,
         };
-        Facts { state: KeyState { stored, is_registered, exceeded }, entry }
+        KeyState { stored, is_registered, exceeded }
     }
 
     /// Checks whether a value or a registration exceeds a limit, or the space of the storage if it
@@ -165,7 +159,7 @@ impl Tables {
         effects.clock_advance = clock_advance(now.unix, issued, version.wall(), timestamps);
         let fence = timestamps.fencing_token;
         let meta = Meta {
-            version: Version::new(version.clone()),
+            version: &version,
             persist: config.persists(key, request.incoming.properties.persist),
             expires: expires.map(|expires| now.instant + expires.after.as_duration()),
             is_lease: expires.is_some_and(|expires| expires.is_lease),
@@ -176,13 +170,13 @@ impl Tables {
             effects.recording = Some(Recording::Record(Record::Put {
                 key: key.into(),
                 value: value.into(),
-                version: meta.version.clone(),
+                version: Version::new(version.clone()),
                 fencing_token: meta.fence.clone(),
                 expires,
                 persist: meta.persist,
             }));
         } else if config.is_durable() {
-            effects.recording = Some(self.record_volatile(request, &meta.version));
+            effects.recording = Some(self.record_volatile(request, &version));
         }
         self.keyspace.put(request.slot, key, value, meta);
         effects.notification = Some(Notification::Set(value));
@@ -192,13 +186,13 @@ impl Tables {
 
     /// The record of a SET whose value is not durable: the removal of a durable one that it
     /// replaces, or a reservation of versions.
-    fn record_volatile(&mut self, request: &Request<'_, '_>, version: &Version) -> Recording {
+    fn record_volatile(&mut self, request: &Request<'_, '_>, version: &Hlc) -> Recording {
         let replaced = request.slot.and_then(|slot| self.keyspace.get(slot));
         if replaced.is_some_and(Entry::is_persistent) {
-            let (key, version) = (request.key().into(), version.clone());
+            let (key, version) = (request.key().into(), Version::new(version.clone()));
             return Recording::Record(Record::Removed { key, version });
         }
-        if version.hlc().wall() < self.reserved {
+        if version.wall() < self.reserved {
             return Recording::LastReservation;
         }
         // If the version is ahead of the clock, because of a timestamp or of an earlier
@@ -206,8 +200,8 @@ impl Tables {
         let from_version =
             if self.is_storage_full { VERSION_RESERVATION } else { VERSION_RESERVATION_MIN };
         let from_clock = request.now.unix + VERSION_RESERVATION;
-        self.reserved = from_clock.max(version.hlc().wall() + from_version);
-        let reserved = Version::new(Hlc::new(self.reserved, 0, version.hlc().node().clone()));
+        self.reserved = from_clock.max(version.wall() + from_version);
+        let reserved = Version::new(Hlc::new(self.reserved, 0, version.node().clone()));
         Recording::Reservation(Record::Issued { version: reserved })
     }
 
@@ -215,14 +209,15 @@ impl Tables {
     pub(super) fn removed(&self, config: &StoreConfig, entry: &Entry, effects: &mut Effects<'_>) {
         let version = self.keyspace.version_of(entry);
         effects.notification = Some(Notification::Deleted);
-        effects.version = Some(version.hlc().clone());
+        effects.version = Some(version.clone());
         let is_recorded = match config.durability {
             Durability::None => false,
             Durability::Requested => entry.is_persistent(),
             Durability::All => true,
         };
         if is_recorded {
-            let record = Record::Removed { key: entry.key().into(), version };
+            let record =
+                Record::Removed { key: entry.key().into(), version: Version::new(version) };
             effects.recording = Some(Recording::Record(record));
         }
     }

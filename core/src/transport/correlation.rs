@@ -7,15 +7,12 @@ use crate::inline::InlineBytes;
 
 /// Correlation data of a request: opaque bytes.
 ///
-/// Up to [`INLINE_MAX`](Self::INLINE_MAX) bytes are stored in place, which fits what every deployed
+/// Up to 22 bytes are stored in place, which fits what every deployed
 /// client sends. Longer data is shared between clones.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Correlation(InlineBytes<{ Self::INLINE_MAX }>);
+pub struct Correlation(InlineBytes);
 
 impl Correlation {
-    /// Maximum number of bytes stored in place.
-    pub const INLINE_MAX: usize = 16;
-
     /// Copies `data`.
     #[must_use]
     pub fn new(data: &[u8]) -> Self {

@@ -174,17 +174,7 @@ impl<'a> Incoming<'a> {
 
     /// Remaining message expiry interval in seconds, rounded up to at least 1; `None` if the
     /// message lacks such an interval. A response is pointless after that time.
-    ///
-    /// ```
-    /// use statestore_proto::transport::Incoming;
-    /// use statestore_proto::time::Instant;
-    /// # let payload = bytes::Bytes::new();
-    /// let mut request = Incoming::new("topic", &payload);
-    /// (request.message_expiry, request.arrived) = (Some(10), Some(Instant::from_millis(0)));
-    /// assert_eq!(request.expiry_left(Instant::from_millis(2_500)), Some(8));
-    /// ```
-    #[must_use]
-    pub fn expiry_left(&self, now: Instant) -> Option<u32> {
+    pub(crate) fn expiry_left(&self, now: Instant) -> Option<u32> {
         let left = self.expiry()?.saturating_sub(self.queued_for(now));
         let seconds = whole_millis(left).div_ceil(1_000).max(1);
         Some(u32::try_from(seconds).unwrap_or(u32::MAX))
@@ -202,18 +192,6 @@ impl<'a> Incoming<'a> {
     #[must_use]
     pub fn incarnation(&self) -> Option<Incarnation> {
         self.properties.incarnation.and_then(Incarnation::parse)
-    }
-
-    /// Reason for which the store refused the request, if given: unverified text for people.
-    #[must_use]
-    pub const fn reason(&self) -> Option<&'a str> {
-        self.properties.reason
-    }
-
-    /// Unverified client id of the sender, from `__srcId`. Any publisher can set it.
-    #[must_use]
-    pub const fn claimed_source(&self) -> Option<&'a str> {
-        self.properties.source
     }
 }
 

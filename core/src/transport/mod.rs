@@ -56,7 +56,7 @@ use alloc::sync::Arc;
 pub use correlation::Correlation;
 pub use incoming::{Access, Incoming, Properties, Rights};
 pub use publish::Publish;
-pub(crate) use publish::Purpose;
+pub(crate) use publish::{Answers, Purpose};
 pub use reason_code::ReasonCode;
 
 use crate::topic::TopicError;

@@ -43,8 +43,8 @@ impl Capture {
         let secret = config.effective_scan_secret();
         config = config.scan_secret(secret);
         let results = Results::new();
-        let (authorizer, durable_keys) = (config.take_authorizer(), config.take_durable_keys());
-        let expiry_policy = config.take_expiry_policy();
+        let (authorizer, durable_keys) = (config.authorizer.take(), config.durable_keys.take());
+        let expiry_policy = config.expiry_policy.take();
         let flags = Flags {
             has_authorizer: authorizer.is_some(),
             has_durable_keys: durable_keys.is_some(),

@@ -519,7 +519,7 @@ fn with_incoming_shows_each_property_that_the_receiver_reads() {
         let known = incoming.properties;
         assert_eq!(known.timestamp, Some(&*timestamp));
         assert_eq!(known.fencing_token, Some("7:1:StateStore"));
-        assert_eq!(incoming.claimed_source(), Some(ID));
+        assert_eq!(incoming.properties.source, Some(ID));
         assert!(known.persist && known.has_protocol_version);
     });
     rig.submit(get());

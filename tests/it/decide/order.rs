@@ -136,7 +136,7 @@ impl Faulty<'_> {
                 let kind = command.kind();
                 let issued = HlcRef::parse(FENCE).unwrap();
                 let (timestamp, token) = (timestamp.as_deref(), token.as_deref());
-                match RequestTimestamps::verify(kind, timestamp, token, now, issued) {
+                match RequestTimestamps::verify(kind, timestamp, token, now, &issued) {
                     Err(error) => refused(error.refusal()),
                     Ok(stamps) => {
                         let exceeded = Exceeded::new(Limit::Keys, 2, 1);

@@ -59,7 +59,7 @@ proptest! {
         let unix = UnixTime::from_millis(NOW);
         let last = Hlc::new(UnixTime::from_millis(issued.0), issued.1, NodeIdRef::STATE_STORE);
         let (ts, ft) = (timestamp.as_deref(), token.as_deref());
-        let found = RequestTimestamps::verify(kind, ts, ft, unix, last)
+        let found = RequestTimestamps::verify(kind, ts, ft, unix, &last)
             .map_err(|error| error.refusal());
         let expected = timestamps::verify(kind, (ts, ft), NOW, issued);
         let tuples = found.map(|found| {
@@ -125,10 +125,10 @@ fn version_issued_by_the_store_is_never_too_far_ahead() {
     let at = |wall: u64, counter: u64| {
         let text = format!("{}:{counter}:c", NOW + wall);
         let now = UnixTime::from_millis(NOW);
-        let timestamp = RequestTimestamps::verify(kind, Some(&text), None, now, issued)
+        let timestamp = RequestTimestamps::verify(kind, Some(&text), None, now, &issued)
             .map(|_| ())
             .map_err(|error| error.refusal());
-        let token = RequestTimestamps::verify(kind, Some("1:0:c"), Some(&text), now, issued)
+        let token = RequestTimestamps::verify(kind, Some("1:0:c"), Some(&text), now, &issued)
             .map(|_| ())
             .map_err(|error| error.refusal());
         (timestamp, token)

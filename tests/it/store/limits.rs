@@ -276,13 +276,12 @@ fn store_beyond_its_limit_accepts_a_value_that_is_not_longer() {
 }
 
 #[test]
-fn config_reports_durability_and_incarnation() {
+fn config_reports_durability() {
     let config = || StoreConfig::new(7);
-    assert!(!config().is_durable() && !config().has_incarnation());
+    assert!(!config().is_durable());
     for durability in [Durability::All, Durability::Requested] {
         assert!(config().durability(durability).is_durable());
     }
-    assert!(config().incarnation(1).has_incarnation());
 }
 
 #[test]

@@ -111,6 +111,6 @@ fn clock_at(own: HlcRef<'_>) -> Result<HybridClock, String> {
     } else if own.wall().as_millis() > 0 {
         clock.tick(own.wall()).map_err(|error| error.to_string())?;
     }
-    same("the clock before", &clock.last(), &own)?;
+    same("the clock before", &clock.last().borrowed(), &own)?;
     Ok(clock)
 }

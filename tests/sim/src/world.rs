@@ -549,6 +549,6 @@ impl World {
 }
 
 /// Sets the incarnation of the store with this number, unless the configuration has one.
-const fn numbered(store: StoreConfig, number: u64) -> StoreConfig {
-    if store.has_incarnation() { store } else { store.incarnation(number) }
+fn numbered(store: StoreConfig, number: u64) -> StoreConfig {
+    if store.incarnation.is_some() { store } else { store.incarnation(number) }
 }

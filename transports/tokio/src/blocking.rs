@@ -42,7 +42,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use statestore_proto::client::{
-    ConfigError, DelRequest, IntoBytes, Removal, VDelRequest, VersionedValue, WatchEvent,
+    ConfigError, DelRequest, IntoBytes, Removal, VersionedValue, WatchEvent,
 };
 use statestore_proto::hlc::Version;
 use tokio::runtime::Handle;
@@ -142,7 +142,7 @@ impl StateStore {
     }
 
     /// Removes a key if its value is `value`, once [`wait`](Call::wait) is called.
-    pub fn vdel(&self, key: impl IntoBytes, value: impl IntoBytes) -> Call<Removal, VDelRequest> {
+    pub fn vdel(&self, key: impl IntoBytes, value: impl IntoBytes) -> Call<Removal, DelRequest> {
         self.store.vdel(key, value)
     }
 

@@ -4,13 +4,13 @@ use alloc::boxed::Box;
 use core::num::NonZeroU64;
 
 use super::KeyTotals;
-use crate::hlc::{FencingToken, Hlc, NodeId, Version};
+use crate::hlc::{FencingToken, Hlc, NodeId};
 use crate::inline::InlineBytes;
 use crate::store::usage::Owner;
 use crate::time::{Instant, UnixTime};
 
 /// A key. Most are short and take no allocation.
-pub(super) type Key = InlineBytes<22>;
+pub(super) type Key = InlineBytes;
 
 /// A stored value and its metadata, packed into little more than a cache line.
 #[derive(Clone)]
@@ -39,13 +39,12 @@ struct Rare {
     fence: Option<FencingToken>,
     persist: bool,
     /// The whole version, if another node issued it or it is too great for the entry.
-    version: Option<Version>,
+    version: Option<Hlc>,
 }
 
 /// The metadata of an entry.
-#[derive(Clone, Debug)]
-pub(in crate::store) struct Meta {
-    pub(in crate::store) version: Version,
+pub(in crate::store) struct Meta<'a> {
+    pub(in crate::store) version: &'a Hlc,
     pub(in crate::store) persist: bool,
     pub(in crate::store) expires: Option<Instant>,
     /// True if the value expires and was set on a condition, as a lock is.
@@ -64,16 +63,21 @@ impl Entry {
         self.key.as_bytes()
     }
 
+    /// The key, which is compared faster than its bytes.
+    pub(super) const fn ordered_key(&self) -> &Key {
+        &self.key
+    }
+
     pub(in crate::store) fn value(&self) -> &[u8] {
         &self.value
     }
 
     /// The version; `node` is the store's own node id.
-    pub(in crate::store) fn version(&self, node: &NodeId) -> Version {
+    pub(in crate::store) fn version(&self, node: &NodeId) -> Hlc {
         let own = || {
             let wall = UnixTime::from_millis(self.packed >> (COUNTER_BITS + 1));
             let counter = (self.packed >> 1) & ((1 << COUNTER_BITS) - 1);
-            Version::new(Hlc::new(wall, counter, node.clone()))
+            Hlc::new(wall, counter, node.clone())
         };
         self.rare.as_deref().and_then(|rare| rare.version.clone()).unwrap_or_else(own)
     }
@@ -117,9 +121,7 @@ impl Entry {
         let node_len = |hlc: &Hlc| hlc.node().as_str().len();
         let fence =
             rare.and_then(|rare| rare.fence.as_ref()).map_or(0, |fence| node_len(fence.hlc()));
-        let version = rare
-            .and_then(|rare| rare.version.as_ref())
-            .map_or(0, |version| node_len(version.hlc()));
+        let version = rare.and_then(|rare| rare.version.as_ref()).map_or(0, node_len);
         KeyTotals {
             count: 1,
             removal_bytes: self.key().len() + version,
@@ -136,18 +138,17 @@ impl Entry {
         }
     }
 
-    pub(in crate::store) fn set_meta(&mut self, meta: Meta, node: &NodeId) {
+    pub(in crate::store) fn set_meta(&mut self, meta: Meta<'_>, node: &NodeId) {
         let Meta { version, persist, expires, is_lease, fence, owner } = meta;
         self.owner = owner;
-        let hlc = version.hlc();
         // The last instant means no expiry.
         self.expires =
             expires.and_then(|at| at.as_millis().checked_add(1)).and_then(NonZeroU64::new);
-        let (wall, counter) = (hlc.wall().as_millis(), hlc.counter());
-        let fits = hlc.node() == node && wall >> WALL_BITS == 0 && counter >> COUNTER_BITS == 0;
+        let (wall, counter) = (version.wall().as_millis(), version.counter());
+        let fits = version.node() == node && wall >> WALL_BITS == 0 && counter >> COUNTER_BITS == 0;
         self.packed = if fits { wall << (COUNTER_BITS + 1) | counter << 1 } else { 0 };
         self.packed |= if is_lease { LEASE } else { 0 };
-        let version = (!fits).then_some(version);
+        let version = (!fits).then(|| version.clone());
         let is_rare = fence.is_some() || persist || version.is_some();
         self.rare = is_rare.then(|| Box::new(Rare { fence, persist, version }));
     }
@@ -169,11 +170,9 @@ mod tests {
             for (node, is_lease) in [(&own, false), (&own, true), (&other, true)] {
                 let hlc = Hlc::new(UnixTime::from_millis(wall), counter, node.clone());
                 let (persist, expires, fence, owner) = (false, None, None, None);
-                let version = Version::new(hlc);
-                let meta =
-                    Meta { version: version.clone(), persist, expires, is_lease, fence, owner };
+                let meta = Meta { version: &hlc, persist, expires, is_lease, fence, owner };
                 entry.set_meta(meta, &own);
-                assert_eq!((entry.version(&own), entry.is_lease()), (version, is_lease));
+                assert_eq!((entry.version(&own), entry.is_lease()), (hlc, is_lease));
             }
         }
     }

@@ -17,7 +17,7 @@ use super::keyed_hash::KeyedHash;
 use super::usage::{Owner, Usage, UsageTable};
 use super::{Durability, Principal};
 use crate::deadlines::Deadlines;
-use crate::hlc::{NodeId, Version};
+use crate::hlc::{Hlc, NodeId};
 use crate::invariant::invariant;
 use crate::limits::StoreLimits;
 use crate::rules::{Exceeded, Limit};
@@ -102,12 +102,12 @@ impl Keyspace {
     }
 
     /// The version of an entry.
-    pub(super) fn version_of(&self, entry: &Entry) -> Version {
+    pub(super) fn version_of(&self, entry: &Entry) -> Hlc {
         entry.version(&self.node)
     }
 
     /// Stores a value. `slot` is the result of [`find`](Self::find) for the key.
-    pub(super) fn put(&mut self, slot: Option<Slot>, key: &[u8], value: &[u8], meta: Meta) {
+    pub(super) fn put(&mut self, slot: Option<Slot>, key: &[u8], value: &[u8], meta: Meta<'_>) {
         let expires = meta.expires;
         let slot = match slot {
             Some(slot) => {
@@ -121,7 +121,7 @@ impl Keyspace {
         }
     }
 
-    fn insert(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Option<Slot> {
+    fn insert(&mut self, key: &[u8], value: &[u8], meta: Meta<'_>) -> Option<Slot> {
         let key = Key::new(key);
         let mut entry = Entry::new(key.clone(), value);
         entry.set_meta(meta, &self.node);
@@ -136,7 +136,7 @@ impl Keyspace {
         Some(slot)
     }
 
-    fn replace(&mut self, slot: Slot, value: &[u8], meta: Meta) {
+    fn replace(&mut self, slot: Slot, value: &[u8], meta: Meta<'_>) {
         self.remove_deadline(slot);
         let Some(entry) = invariant(self.entries.get_mut(slot)) else { return };
         self.bytes -= entry.len();
@@ -154,8 +154,8 @@ impl Keyspace {
         let key = key_at(&self.entries, slot);
         let found = self.by_hash.find_entry(self.hash.hash_one(key), |other| *other == slot);
         invariant(found.ok())?.remove();
-        self.by_key.remove(key);
         let entry = invariant(self.entries.remove(slot))?;
+        self.by_key.remove(entry.ordered_key());
         self.bytes -= entry.len();
         self.recorded.subtract(entry.totals(self.records_requested_only));
         self.usage.remove(entry.owner(), entry.len());
@@ -169,7 +169,7 @@ impl Keyspace {
     }
 
     /// When the next value expires.
-    pub(super) const fn next_expiry(&self) -> Option<Instant> {
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
         self.expiries.next()
     }
 

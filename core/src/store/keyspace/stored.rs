@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::{Entry, Keyspace};
-use crate::debug;
+use crate::debug::{Key, Value, show};
 use crate::hlc::{FencingToken, Version};
 use crate::time::Instant;
 
@@ -28,15 +28,10 @@ pub struct StoredEntry<'a> {
 
 impl fmt::Debug for StoredEntry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoredEntry")
-            .field("key", &debug::Key(self.key))
-            .field("value", &debug::Value(self.value))
-            .field("version", &self.version)
-            .field("fencing_token", &self.fencing_token)
-            .field("expires", &self.expires)
-            .field("is_lease", &self.is_lease)
-            .field("persist", &self.persist)
-            .finish()
+        let Self { key, value, version, fencing_token, expires, is_lease, persist } = self;
+        show!(f, StoredEntry {
+            key = Key(key), value = Value(value), version, fencing_token, expires, is_lease, persist
+        })
     }
 }
 
@@ -45,7 +40,7 @@ impl Keyspace {
         StoredEntry {
             key: entry.key(),
             value: entry.value(),
-            version: self.version_of(entry),
+            version: Version::new(self.version_of(entry)),
             fencing_token: entry.fence(),
             expires: entry.expires(),
             is_lease: entry.is_lease(),

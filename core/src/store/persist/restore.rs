@@ -29,7 +29,7 @@ impl Store {
             Record::Put { key, value, version, fencing_token, expires, persist } => {
                 self.tables.clock.advance_past(version.hlc().borrowed());
                 let meta = Meta {
-                    version: version.clone(),
+                    version: version.hlc(),
                     // A value that has a record needs a record of its end, or the next store would
                     // restore it again.
                     persist: *persist || self.config.durability == Durability::Requested,

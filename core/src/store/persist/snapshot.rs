@@ -166,7 +166,7 @@ impl Store {
 
     fn beginning(&self) -> Beginning {
         Beginning {
-            version: self.tables.clock.last().into(),
+            version: self.tables.clock.last().clone(),
             response: self.dedup.last_response(),
             registration: self.tables.registrations.last_id(),
         }
@@ -234,7 +234,7 @@ impl Store {
             if part.is_full() {
                 return Some(Position::Registrations(last_registration));
             }
-            last_registration = registration.recorded_id();
+            last_registration = registration.recorded_id;
             part.push(registration.to_record());
         }
         None

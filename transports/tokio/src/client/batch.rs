@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::vec;
 
 use statestore_proto::client::{
-    DelRequest, GetRequest, IntoBytes, Request, SetRequest, VersionedValue,
+    DelRequest, IntoBytes, ReadRequest, Request, SetRequest, VersionedValue,
 };
 use statestore_proto::hlc::Version;
 
@@ -75,7 +75,7 @@ impl StateStore {
 /// Memory: the requests of the whole batch, and all results. At most
 /// [`in_flight`](Self::in_flight) requests await their response.
 #[must_use = "requests are sent when the batch is awaited"]
-pub struct Batch<R, Q = GetRequest> {
+pub struct Batch<R, Q = ReadRequest> {
     calls: Vec<Call<R, Q>>,
     in_flight: usize,
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use statestore_proto::client::{
-    DelRequest, GetRequest, IntoBytes, Outcome, Removal, Request, SetRequest, VDelRequest,
-    VersionedValue, WriteRequest,
+    DelRequest, IntoBytes, Outcome, ReadRequest, Removal, Request, SetRequest, VersionedValue,
+    WriteRequest,
 };
 use statestore_proto::hlc::{FencingToken, Version};
 use statestore_proto::lock::LossReason;
@@ -37,7 +37,7 @@ impl StateStore {
     }
 
     /// Removes a key if its value is `value`.
-    pub fn vdel(&self, key: impl IntoBytes, value: impl IntoBytes) -> Call<Removal, VDelRequest> {
+    pub fn vdel(&self, key: impl IntoBytes, value: impl IntoBytes) -> Call<Removal, DelRequest> {
         Call::new(self, Request::vdel(key, value), removal)
     }
 }
@@ -47,7 +47,7 @@ type Read<R> = fn(Outcome) -> Result<R, Error>;
 
 /// A request `Q` with its options; `.await` sends it and returns `R`.
 #[must_use = "a request is sent when it is awaited"]
-pub struct Call<R, Q = GetRequest> {
+pub struct Call<R, Q = ReadRequest> {
     store: StateStore,
     request: Q,
     timeout: Option<Duration>,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use statestore_proto::client::{DelRequest, IntoBytes, Removal, VDelRequest};
+use statestore_proto::client::{DelRequest, IntoBytes, Removal};
 use statestore_proto::hlc::{FencingToken, Version};
 use statestore_proto::lock::Holder;
 
@@ -125,7 +125,7 @@ impl Leadership {
     }
 
     /// Removes a key as the leader if its value is `value`, with errors as for [`LockGuard::vdel`].
-    pub fn vdel(&self, key: impl IntoBytes, value: impl IntoBytes) -> Call<Removal, VDelRequest> {
+    pub fn vdel(&self, key: impl IntoBytes, value: impl IntoBytes) -> Call<Removal, DelRequest> {
         self.guard.vdel(key, value)
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use statestore_proto::client::{DelRequest, IntoBytes, Removal, VDelRequest};
+use statestore_proto::client::{DelRequest, IntoBytes, Removal};
 use statestore_proto::hlc::{FencingToken, Version};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -77,7 +77,7 @@ impl LockGuard {
     }
 
     /// Removes a key under the lock if its value is `value`, with errors as for [`set`](Self::set).
-    pub fn vdel(&self, key: impl IntoBytes, value: impl IntoBytes) -> Call<Removal, VDelRequest> {
+    pub fn vdel(&self, key: impl IntoBytes, value: impl IntoBytes) -> Call<Removal, DelRequest> {
         self.store.vdel(key, value).guarded_by(self.fence.clone())
     }
 

@@ -212,7 +212,7 @@ impl ServiceBuilder {
         if let Some(authorizer) = self.authorizer {
             config = config.authorizer(authorizer);
         }
-        if !config.has_incarnation() {
+        if config.incarnation.is_none() {
             config = config.incarnation(rng.u64(..));
         }
         let store = match &self.capture {

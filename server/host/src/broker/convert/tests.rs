@@ -65,7 +65,7 @@ fn conversion_preserves_all_fields() {
     let sent = publish.user_properties().map(|(name, value)| (name, value.to_string()));
     let kept = message.message.properties();
     assert!(kept.user().eq(sent.collect::<Vec<_>>().iter().map(|(name, value)| (*name, &**value))));
-    assert_eq!(incoming.claimed_source(), Some("c1"));
+    assert_eq!(incoming.properties.source, Some("c1"));
     assert_eq!(incoming.verified_sender, Some("c2"), "the client id that the broker verified");
     assert_eq!(message.sender(), Some("c2"));
 }
@@ -107,7 +107,7 @@ fn reply_has_status_and_version_of_the_store() {
     let mut store = Store::new(StoreConfig::new(1));
     store.handle(Now::default(), Input::Connected { session_present: false });
     let mut incoming = request_message.as_incoming().expect("a message");
-    incoming.verified_sender = incoming.claimed_source();
+    incoming.verified_sender = incoming.properties.source;
     store.handle_publish(now(), &incoming);
     let reply = loop {
         if let Transmit::Publish(reply) = store.poll_transmit().expect("a reply") {
