@@ -213,13 +213,12 @@ impl Acl for ClientRules {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "passwords", feature = "service-accounts", feature = "tls"))]
 mod tests {
     use super::*;
 
     /// The broker decides about passwords, certificates and service accounts as `policy explain`
     /// does, which knows only the user name.
-    #[cfg(all(feature = "passwords", feature = "service-accounts", feature = "tls"))]
     #[test]
     fn admission_depends_on_the_user_name_for_every_kind_of_proof() {
         use statestore_testkit::credentials::tokens::{AUDIENCE, Claims, ISSUER, Issuer, key_set};
