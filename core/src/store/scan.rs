@@ -19,6 +19,9 @@ use crate::rules::{Exceeded, Limit};
 /// [`page_work_max`](crate::limits::StoreLimits::page_work_max).
 const KEY_WORK: usize = 64;
 
+/// With a policy, a token is padded as if the length of its key were a multiple of this.
+const PADDED: usize = 64;
+
 /// The first key that was not decided yet (or its place, if it does not exist), and the progress of
 /// its match.
 #[derive(Clone, Copy, Default)]
@@ -28,22 +31,24 @@ struct Position<'a> {
 }
 
 impl<'a> Position<'a> {
-    /// Decodes the [`progress`](Self::encode_progress) and the key after it.
+    /// Decodes the [`head`](Self::encode_head) and the key after it.
     fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (pattern, rest) = bytes.split_first_chunk()?;
-        let (key_at, key) = rest.split_first_chunk()?;
+        let (key_at, rest) = rest.split_first_chunk()?;
+        let (key_len, rest) = rest.split_first_chunk()?;
         let number = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes) as usize;
+        let key = rest.get(..number(key_len))?;
         Some(Self { key, progress: Progress { pattern: number(pattern), key: number(key_at) } })
     }
 
-    /// Encodes the progress; the key follows it in a token.
-    fn encode_progress(&self) -> [u8; 8] {
-        let number = |number: usize| u32::try_from(number).unwrap_or_default().to_le_bytes();
-        let mut out = [0; 8];
-        let (pattern, key) = out.split_at_mut(4);
-        pattern.copy_from_slice(&number(self.progress.pattern));
-        key.copy_from_slice(&number(self.progress.key));
-        out
+    /// Encodes the progress and the length of the key. The key follows them in a token.
+    fn encode_head(&self) -> [u8; 12] {
+        let numbers = [self.progress.pattern, self.progress.key, self.key.len()];
+        let mut head = [0; 12];
+        for (part, number) in head.chunks_exact_mut(4).zip(numbers) {
+            part.copy_from_slice(&u32::try_from(number).unwrap_or_default().to_le_bytes());
+        }
+        head
     }
 }
 
@@ -78,7 +83,11 @@ impl<'s> Scanner<'s> {
         let (mut keys, mut next) = self.keys(request, &pattern, start, page_max);
         loop {
             let token = next.map(|next| {
-                self.tokens.encrypt(scan.pattern, &[&next.encode_progress(), next.key])
+                // The length of a token must not reveal that of a key that is not readable.
+                let is_padded = self.config.authorizer.is_some();
+                let padding = if is_padded { next.key.len().wrapping_neg() % PADDED } else { 0 };
+                let padding = &[0; PADDED][..padding];
+                self.tokens.encrypt(scan.pattern, &[&next.encode_head(), next.key, padding])
             });
             let page = PageEncoder { keys: &keys, token: token.as_deref() };
             let Err(exceeded) =
@@ -116,22 +125,25 @@ impl<'s> Scanner<'s> {
             if work_left == 0 {
                 return (keys, Some(here));
             }
-            work_left = work_left.saturating_sub(KEY_WORK + key.len() / 16);
+            work_left = work_left.saturating_sub(KEY_WORK);
+            // First, so that neither the length of a page nor the number of pages depends on a key
+            // that the requester may not read.
+            if self.config.authorizer.is_some() {
+                work_left = work_left.saturating_sub(KEY_WORK);
+                if !is_allowed(self.config, request.sender, Access::Read, key) {
+                    continue;
+                }
+            }
             if entry.is_expired(request.now.instant) {
                 continue;
             }
+            work_left = work_left.saturating_sub(key.len() / 16);
             match pattern.matches_within(key, progress, &mut work_left) {
                 ControlFlow::Continue(progress) => {
                     return (keys, Some(Position { key, progress }));
                 }
                 ControlFlow::Break(false) => continue,
                 ControlFlow::Break(true) => {}
-            }
-            if self.config.authorizer.is_some() {
-                work_left = work_left.saturating_sub(KEY_WORK);
-                if !is_allowed(self.config, request.sender, Access::Read, key) {
-                    continue;
-                }
             }
             let len = listed_len(key);
             // A key that is longer than a page gets its own page.

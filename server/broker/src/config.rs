@@ -184,7 +184,7 @@ pub trait Acl: Send + Sync {
 
     /// Returns what the embedder wants to know about the sender of a message for the host, such as
     /// its rights there. The host receives it with [each message](crate::LocalEvent::Message) of the
-    /// client: as it was when the broker accepted the message, or began to publish the will.
+    /// client, as it was when the broker accepted the message.
     fn details(&self) -> Option<SenderDetails> {
         None
     }

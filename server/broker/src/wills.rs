@@ -3,15 +3,13 @@
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
-use crate::config::SenderDetails;
 use crate::memory::Memory;
 use crate::message::Message;
 
-/// Wills that wait for their publication, with the details of their senders. They are no longer part
-/// of their sessions.
+/// Wills that wait for their publication. They are no longer part of their sessions.
 #[derive(Default)]
 pub(crate) struct DueWills {
-    queue: VecDeque<(Arc<Message>, Option<SenderDetails>)>,
+    queue: VecDeque<Arc<Message>>,
     bytes: usize,
     /// Set if the last turn left wills unpublished.
     has_backlog: bool,
@@ -32,22 +30,17 @@ impl DueWills {
         self.has_backlog
     }
 
-    pub(crate) fn push(
-        &mut self,
-        memory: &mut Memory,
-        will: Arc<Message>,
-        details: Option<SenderDetails>,
-    ) {
+    pub(crate) fn push(&mut self, memory: &mut Memory, will: Arc<Message>) {
         memory.hold(&will);
         self.bytes += will.size();
-        self.queue.push_back((will, details));
+        self.queue.push_back(will);
     }
 
     /// Removes the next will. The caller releases it after its publication.
-    pub(crate) fn pop(&mut self) -> Option<(Arc<Message>, Option<SenderDetails>)> {
-        let (will, details) = self.queue.pop_front()?;
+    pub(crate) fn pop(&mut self) -> Option<Arc<Message>> {
+        let will = self.queue.pop_front()?;
         self.bytes -= will.size();
-        Some((will, details))
+        Some(will)
     }
 
     /// Records whether the turn published all wills.

@@ -193,7 +193,6 @@ mod event;
 #[cfg(feature = "server")]
 mod expiry;
 #[cfg(feature = "server")]
-mod external;
 mod files;
 #[cfg(feature = "server")]
 mod host;

@@ -244,6 +244,32 @@ fn scan_lists_only_readable_keys_and_its_tokens_do_not_reveal_others() {
     assert_eq!(Rig::with(guarded(7)).page("*", &first), (vec![], None));
 }
 
+/// Otherwise a client could find the key by patterns, letter by letter.
+#[test]
+fn pages_and_tokens_do_not_depend_on_the_names_of_keys_that_are_not_readable() {
+    let sizes = |key: &str, pattern: &str| {
+        let mut rig = Rig::with(guarded(7));
+        rig.put(key);
+        rig.put("z");
+        let (mut sizes, mut token) = (Vec::new(), None);
+        while sizes.len() < 10 {
+            let (keys, next) = rig.page(pattern, &token);
+            sizes.push((keys.len(), next.as_ref().map(|next| next.len())));
+            token = next;
+            if token.is_none() {
+                break;
+            }
+        }
+        sizes
+    };
+    let slow = format!("secret-x*[{}]!", "!".repeat(500));
+    let expected = sizes("x", "*");
+    for key in ["secret-x", "secret-x-with-a-longer-name"] {
+        assert_eq!(sizes(key, "*"), expected, "{key}");
+        assert_eq!(sizes(key, &slow), sizes("secret-", &slow), "{key}");
+    }
+}
+
 #[test]
 fn pattern_without_matches_is_split_into_pages_of_limited_work() {
     let limits = small(8_192, 6_400);

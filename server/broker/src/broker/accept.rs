@@ -18,6 +18,7 @@ use crate::session::{Route, Session, Will};
 use statestore_mqtt::Reason;
 use statestore_mqtt::packet::{self, ConnAck, Connect, Packet, Publish};
 use statestore_mqtt::property::Property;
+use statestore_mqtt::topic::Filter;
 
 /// Time after a disconnect in which an empty session keeps its client id from other users. Responses
 /// to the last requests of its client may still come, and the host names clients by their ids.
@@ -167,8 +168,16 @@ impl Broker {
         client: &Candidate<'_>,
     ) -> Result<(SessionId, bool), Rejection> {
         let before = self.sessions.by_client(&client.client_id);
-        // A session that was created under an outdated access control list is not resumed.
-        let is_over = before.is_some_and(|before| !before.acl.is_current(&client.client_id));
+        // A session that was created under an outdated access control list is not resumed, nor one
+        // with a subscription that this login may not make.
+        let is_over = before.is_some_and(|before| {
+            let may = |text: &str| {
+                let may = |it: Filter<'_>| client.acl.may_subscribe(&client.client_id, it.filter);
+                Filter::parse(text).is_some_and(|filter| may(filter).is_ok())
+            };
+            !before.acl.is_current(&client.client_id)
+                || !before.subscriptions.iter().all(|text| may(text))
+        });
         if before.is_none() && !self.ensure_session_capacity(now, &client.owner) {
             return Err(Rejection::reported(IncidentKind::Sessions, Reason::QUOTA_EXCEEDED));
         }

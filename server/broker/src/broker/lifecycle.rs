@@ -119,14 +119,20 @@ impl Broker {
     }
 
     /// Ends the sessions of clients whose access control list is [no longer in
-    /// force](crate::Acl::is_current), with *not authorized*, except that of the host. Returns
+    /// force](crate::Acl::is_current), with *not authorized*, except that of the host. Their wills
+    /// are not published, and the host does not receive their messages that wait for it. Returns
     /// their number.
     pub fn recheck(&mut self, now: Duration) -> usize {
         let is_over = |session: &Session| !session.acl.is_current(&session.client_id);
         let over = self.sessions.iter_clients().filter(|(_, session)| is_over(session));
         let over: Vec<SessionId> = over.map(|(id, _)| id).collect();
         for id in &over {
+            let Some(session) = self.sessions.get_mut(*id) else { continue };
+            let client_id = Arc::clone(&session.client_id);
+            self.timers.stop(session.will_at.take(), Timer::Will(*id));
+            session.set_will(&mut self.memory, None);
             self.end_session(now, *id, Some(Reason::NOT_AUTHORIZED));
+            self.inbox.drop_departed_messages(&mut self.memory, &client_id);
         }
         self.settle(now);
         over.len()

@@ -109,7 +109,7 @@ impl Broker {
         };
         let properties = message.properties();
         match self.may_publish(IncidentKind::Publish, &*acl, &client_id, topic, properties) {
-            Ok(()) => self.route(now, &Arc::new(message), acl.details()),
+            Ok(()) => self.route(now, &Arc::new(message), Some(&*acl)),
             Err(reason) => reason,
         }
     }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Broker;
-use crate::config::SenderDetails;
+use crate::config::{Acl, SenderDetails};
 use crate::ids::SessionId;
 use crate::inbox::Item;
 use crate::incidents::{IncidentKind, IncidentRef};
@@ -17,17 +17,19 @@ use statestore_mqtt::Qos;
 use statestore_mqtt::Reason;
 
 impl Broker {
-    /// Stores the message if its RETAIN flag is set, and forwards it to all subscribers. The host
-    /// receives the details of its sender too.
+    /// Stores the message if its RETAIN flag is set, and forwards it to all subscribers.
+    ///
+    /// The host receives only messages with a `sender`. It receives no wills: it would execute a
+    /// request of a client that is gone, perhaps because its rights have ended.
     pub(super) fn route(
         &mut self,
         now: Duration,
         message: &Arc<Message>,
-        details: Option<SenderDetails>,
+        sender: Option<&dyn Acl>,
     ) -> Reason {
         // Holds a reference during forwarding, so that the message counts once.
         self.memory.hold(message);
-        let reason = self.retain_and_forward(now, message, details);
+        let reason = self.retain_and_forward(now, message, sender);
         self.memory.release(message);
         reason
     }
@@ -36,7 +38,7 @@ impl Broker {
         &mut self,
         now: Duration,
         message: &Arc<Message>,
-        mut details: Option<SenderDetails>,
+        sender: Option<&dyn Acl>,
     ) -> Reason {
         let max = self.config.limits.retained_memory;
         let evicted = match message.retain() {
@@ -63,7 +65,9 @@ impl Broker {
         for session_matches in matches.chunk_by(|found, other| found.session == other.session) {
             let Some(first) = session_matches.first() else { continue };
             if self.sessions.is_host(first.session) {
-                self.forward_to_host(message, details.take());
+                if let Some(sender) = sender {
+                    self.forward_to_host(message, sender.details());
+                }
                 is_received = true;
             } else {
                 is_received |= self.forward(now, message, first.session, session_matches);

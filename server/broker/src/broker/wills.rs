@@ -22,8 +22,7 @@ impl Broker {
         if let Some(will) = session.take_will(&mut self.memory) {
             self.timers.stop(will_at, Timer::Will(id));
             // A will may evict other sessions, whose wills follow. It therefore waits for its turn.
-            let details = session.acl.details();
-            self.wills.push(&mut self.memory, Arc::new(will.message.published(now)), details);
+            self.wills.push(&mut self.memory, Arc::new(will.message.published(now)));
             self.sessions.update_eviction_place(id);
         }
     }
@@ -43,9 +42,9 @@ impl Broker {
     /// Publishes due wills until the work limit of a turn is reached.
     pub(super) fn publish_wills(&mut self, now: Duration) {
         while !self.budget.is_exceeded() {
-            let Some((will, details)) = self.wills.pop() else { break };
+            let Some(will) = self.wills.pop() else { break };
             self.budget.spend(WILL_WORK);
-            self.route(now, &will, details);
+            self.route(now, &will, None);
             self.memory.release(&will);
             self.evict_to_limit(now);
         }

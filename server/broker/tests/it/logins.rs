@@ -252,7 +252,8 @@ fn host_receives_each_message_with_the_details_of_its_login() {
             received.push((String::from_utf8_lossy(&message.payload()).into_owned(), login));
         }
     }
-    let expected = [("x", 1), ("will", 1), ("y", 2), ("will", 2)];
+    // A will is no request: its client is gone.
+    let expected = [("x", 1), ("y", 2)];
     assert_eq!(received, expected.map(|(text, login)| (text.to_owned(), Some(login))));
 }
 
@@ -262,6 +263,69 @@ struct Until(Arc<std::sync::atomic::AtomicBool>);
 impl Acl for Until {
     fn is_current(&self, _: &str) -> bool {
         !self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn recheck_drops_the_will_and_the_waiting_messages_of_a_client() {
+    let mut net = broker_with_logins();
+    let host = net.broker.attach_host(net.now, "$host");
+    let options = SubscriptionOptions::default();
+    net.broker.subscribe_local(host, &Subscription { filter: "a/#", options });
+    let other = net.try_connect("other", CLEAN);
+    assert!(net.broker.handle_login(net.now, other, Ok(Admission::default())));
+    net.receive(other);
+    net.subscribe(other, "will", Qos::AtLeastOnce);
+    let expired: Arc<std::sync::atomic::AtomicBool> = Arc::default();
+    for delay in [0, 5] {
+        expired.store(false, std::sync::atomic::Ordering::Relaxed);
+        let delay = [Property::WillDelay(delay)];
+        let options = ConnectOptions { will: Some(will("will", "will", &delay)), ..PERSISTENT };
+        let id = net.try_connect("a", options);
+        let acl = Some(Arc::new(Until(Arc::clone(&expired))) as Arc<dyn Acl>);
+        let admission = Admission { acl, ..Admission::default() };
+        assert!(net.broker.handle_login(net.now, id, Ok(admission)));
+        net.publish(id, "a/request", "x", Qos::AtLeastOnce, 1);
+        if delay != [Property::WillDelay(0)] {
+            net.close(id);
+        }
+        expired.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(net.broker.recheck(net.now), 1);
+        let event = net.broker.poll_local(net.now, host);
+        assert!(matches!(event, Some(LocalEvent::Gone(_))), "{event:?}");
+        assert!(net.broker.poll_local(net.now, host).is_none());
+        net.now += seconds(10);
+        net.broker.handle_timeout(net.now);
+        assert!(net.receive_payloads(other).is_empty());
+    }
+}
+
+/// Two logins can have one client id and different rights, for example two certificates.
+#[test]
+fn session_with_a_subscription_that_the_next_login_may_not_make_is_not_resumed() {
+    let mut net = broker_with_logins();
+    for (letter, is_resumed) in [('a', false), ('a', true), ('b', false)] {
+        let id = net.try_connect("a", PERSISTENT);
+        let acl = Some(Arc::new(Only(letter)) as Arc<dyn Acl>);
+        assert!(net.broker.handle_login(
+            net.now,
+            id,
+            Ok(Admission { acl, ..Admission::default() })
+        ));
+        assert_eq!(net.receive(id), [Received::ConnAck(is_resumed, Reason::SUCCESS)]);
+        if letter == 'a' {
+            net.subscribe(id, "$share/group/a", Qos::AtLeastOnce);
+        }
+        net.close(id);
+    }
+}
+
+/// Permits subscriptions to topics that begin with this letter.
+struct Only(char);
+
+impl Acl for Only {
+    fn may_subscribe(&self, _: &str, filter: &str) -> Result<(), Reason> {
+        if filter.starts_with(self.0) { Ok(()) } else { Err(Reason::NOT_AUTHORIZED) }
     }
 }
 

@@ -7,7 +7,7 @@ use statestore_proto::glob::Pattern;
 use statestore_proto::hlc::NodeId;
 use statestore_proto::limits::CLOCK_DRIFT_MAX;
 
-use super::{Config, ConfigError, ExternalBroker, Login, expiry};
+use super::{Config, ConfigError, ExternalBroker, Login, expiry, external};
 
 /// Name of a setting, and whether it is set.
 type Setting = (&'static str, bool);
@@ -188,7 +188,9 @@ impl ExternalBroker {
         let key_password = ("tls-key-password-file", self.tls_key_password_file.is_some());
         let user = ("user", self.user.is_some());
         check_all(&[(password, user), (cert, key), (key, cert), (key_password, key)])?;
-        exclude_all(&[(password, token)])
+        exclude_all(&[(password, token)])?;
+        // The settings may be printed. An invalid URL may contain a password.
+        external::parse_urls(self).map(drop)
     }
 }
 

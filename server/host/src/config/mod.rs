@@ -10,6 +10,7 @@ mod check;
 mod client_tls;
 mod connections;
 pub(crate) mod expiry;
+mod external;
 mod mode;
 mod secret;
 mod store;
@@ -28,6 +29,7 @@ use toml::de::DeTable;
 pub use args::Origin;
 pub use client_tls::ClientTlsFiles;
 pub use connections::{BrokerLimits, CertificateUser, Listen, ListenTls, Login};
+pub(crate) use external::CLIENT_ID;
 pub use mode::Mode;
 pub use secret::Secret;
 pub use store::{

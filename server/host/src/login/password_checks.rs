@@ -100,6 +100,10 @@ impl Logins {
             lock(&self.throttle).record_failure(Instant::now(), login.address, name);
             return refused;
         }
+        // The users may have been replaced while this check waited.
+        if self.users.current().hash(name) != users.hash(name) {
+            return refused;
+        }
         lock(&self.verified).add(&users, name, &password);
         Ok(())
     }

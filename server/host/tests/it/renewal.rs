@@ -264,6 +264,13 @@ async fn revoked_client_cannot_resume_a_session() {
         let is_it =
             matches!(kind, LoadErrorKind::Tls(TlsError::RevocationListSignature { file: 0 }));
         assert!(is_it, "{error}");
+        // Nor can an older list before a newer one.
+        live.write("both.crl", &[live.0.read("old.crl"), live.0.read("one.crl")].concat());
+        live.install("both.crl", "live.crl");
+        let error = tls.reload().expect_err("two lists of one CA");
+        let kind = error.kind();
+        let is_it = matches!(kind, LoadErrorKind::Tls(TlsError::RevocationListTwice { file: 0 }));
+        assert!(is_it, "{error}");
         // A list that is not older may omit the certificate.
         live.0.make_revocation_list("none", "ca", &[], None);
         live.install("none.crl", "live.crl");

@@ -141,6 +141,17 @@ impl ClientTrust {
             || named.any(|root| is_signed_by(list, root).unwrap_or(false))
     }
 
+    /// Returns whether two lists have the same issuer. A certificate would be looked up in the first
+    /// of them only.
+    pub(super) fn has_two_lists_of_one_issuer(lists: &[CertificateRevocationListDer<'_>]) -> bool {
+        let parsed =
+            lists.iter().filter_map(|list| BorrowedCertRevocationList::from_der(list).ok());
+        let parsed: Vec<CertRevocationList<'_>> = parsed.map(Into::into).collect();
+        let mut issuers: Vec<&[u8]> = parsed.iter().map(CertRevocationList::issuer).collect();
+        issuers.sort_unstable();
+        issuers.windows(2).any(|pair| pair[0] == pair[1])
+    }
+
     /// Returns the number of client CAs without a revocation list; zero without any list.
     pub(super) fn unlisted_authorities(&self) -> usize {
         if self.lists.is_empty() {

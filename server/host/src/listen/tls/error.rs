@@ -89,6 +89,12 @@ pub enum TlsError {
         /// Position of the file, from zero.
         file: usize,
     },
+    /// Two revocation lists have the same issuer, and only one of them would apply.
+    #[error("two certificate revocation lists have the same issuer: leave only the newest")]
+    RevocationListTwice {
+        /// Position of the file with the second list, from zero.
+        file: usize,
+    },
     /// A reload would accept certificates that are revoked: the revocation list of a client CA is
     /// missing, or older than the list in force. A restart accepts it.
     #[error(
@@ -136,7 +142,8 @@ impl TlsError {
             }
             Self::RevocationListPem { file, .. }
             | Self::RevocationList { file, .. }
-            | Self::RevocationListSignature { file } => TlsPart::RevocationList(*file),
+            | Self::RevocationListSignature { file }
+            | Self::RevocationListTwice { file } => TlsPart::RevocationList(*file),
         }
     }
 }

@@ -174,6 +174,9 @@ fn parse_trust(
             return Err(TlsError::RevocationListSignature { file });
         }
         lists.extend(found);
+        if ClientTrust::has_two_lists_of_one_issuer(&lists) {
+            return Err(TlsError::RevocationListTwice { file });
+        }
     }
     warnings.extend(lists.iter().filter_map(|list| {
         let expired = next_update(list).filter(|time| *time < system_now())?;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use statestore_client::{Options, Proxy};
 
-use crate::config::{ClientTlsFiles, ConfigError, ExternalBroker};
+use super::{ClientTlsFiles, ConfigError, ExternalBroker};
 
 /// Client id of a store, unless another one is configured.
 pub(crate) const CLIENT_ID: &str = "statestore";
@@ -25,8 +25,7 @@ impl ExternalBroker {
             let reason = "it must not be empty; leave it out for the default";
             return Err(ConfigError::setting("client-id", reason));
         }
-        let urls = (1..).zip(&self.broker).map(|(number, url)| address(number, url));
-        let urls = urls.collect::<Result<Vec<_>, _>>()?;
+        let urls = parse_urls(self)?;
         let is_tls = urls.iter().any(|url| url.tls.is_some());
         if is_tls && urls.iter().any(|url| url.tls.is_none()) {
             let reason = "mqtt:// and mqtts:// are mixed; write all brokers as mqtt://, or all as \
@@ -73,6 +72,11 @@ impl ExternalBroker {
         }
         Ok(options.read_mosquitto_log(self.presence_from_mosquitto_log))
     }
+}
+
+/// Parses the URLs. No error contains one.
+pub(super) fn parse_urls(broker: &ExternalBroker) -> Result<Vec<Options>, ConfigError> {
+    (1..).zip(&broker.broker).map(|(number, url)| address(number, url)).collect()
 }
 
 /// Parses the URL with this number, from 1.
@@ -154,6 +158,13 @@ mod tests {
             let error = options(&broker(&["mqtt://h", url])).unwrap_err().to_string();
             assert!(!error.contains("secret") && error.contains("URL 2"), "{url}: {error}");
         }
+    }
+
+    #[test]
+    fn configuration_with_an_invalid_url_is_refused_before_it_is_printed() {
+        let toml = "[broker]\nbroker = [\"mqtt://alice:secret\"]\n";
+        let error = crate::config::Config::from_toml(toml).unwrap().check().unwrap_err();
+        assert!(error.key() == Some("broker") && !error.to_string().contains("secret"), "{error}");
     }
 
     #[test]
