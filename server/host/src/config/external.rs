@@ -99,7 +99,9 @@ fn address(number: usize, url: &str) -> Result<Options, ConfigError> {
         return Err(invalid(&"invalid URL"));
     }
     let scheme = if rest.is_some() { "" } else { "mqtt://" };
-    let url = format!("{scheme}{}", url.strip_suffix('/').unwrap_or(url));
+    let is_complete = rest != Some("");
+    let url = url.strip_suffix('/').filter(|_| is_complete).unwrap_or(url);
+    let url = format!("{scheme}{url}");
     Options::from_url(&url).map_err(|error| invalid(&error))
 }
 

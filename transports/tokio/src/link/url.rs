@@ -16,7 +16,7 @@ pub enum UrlError {
     #[error("unknown scheme of a proxy: expected http://")]
     ProxyScheme,
     /// The host is missing.
-    #[error("the host is missing")]
+    #[error("the host is missing, or is an IPv6 address without brackets: [::1]")]
     Host,
     /// The port is not a number from 1 to 65535.
     #[error("the port is not a number from 1 to 65535")]

@@ -99,7 +99,8 @@ pub enum TlsError {
     /// missing, or older than the list in force. A restart accepts it.
     #[error(
         "a certificate revocation list in force is missing or newer than this one, so revoked \
-         certificates might be accepted; install a newer list, or restart to accept this one"
+         certificates might be accepted; install the newest list of each CA (a restart accepts this \
+         file, and then these certificates)"
     )]
     RevocationListWithdrawn,
     /// There are revocation lists, but no client CA whose certificates they could revoke.
@@ -189,7 +190,7 @@ impl fmt::Display for TlsWarning {
             }
             Self::NoRevocationList(count) => write!(
                 f,
-                "{count} of the client CAs have no certificate revocation list, so their \
+                "{count} of the client CAs have no list in the files of revocation lists, so their \
                  certificates cannot be revoked"
             ),
         }
