@@ -96,8 +96,9 @@ class Mqtt(Case):
         self.assertEqual(message.properties.UserProperty, user)
 
         await (await self.connect("py-will", will=will("removed"))).end()
-        # The broker has processed the end of the last connection before this CONNACK.
-        after = await self.connect("py-will")
+        # With the same client id, a takeover before the DISCONNECT is read would publish the
+        # will.
+        after = await self.connect("py-will-after")
         await after.publish("py-will/after", "after")
         self.assertEqual(await watcher.next_payload(), "after")
 

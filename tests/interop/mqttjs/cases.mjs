@@ -102,8 +102,8 @@ async function will(connections, name) {
   same(await watcher.nextText(), "requested", "will after DISCONNECT with reason 0x04");
 
   await (await withWill("removed")).end();
-  // The broker has processed the end of the last connection before this CONNACK.
-  const after = await connections.connect(name);
+  // With the same client id, a takeover before the DISCONNECT is read would publish the will.
+  const after = await connections.connect(`${name}-after`);
   await after.publish(`${name}/after`, "after", { qos: 1 });
   same(await watcher.nextText(), "after", "message after a normal DISCONNECT");
 }

@@ -143,8 +143,8 @@ func TestWill(t *testing.T) {
 	watcher.nextIs("requested")
 
 	withWill("removed").end(0)
-	// The broker has processed the end of the last connection before this CONNACK.
-	connect(t, "go-will", options{}).text("go-will/after", "after")
+	// With the same client id, a takeover before the DISCONNECT is read would publish the will.
+	connect(t, "go-will-after", options{}).text("go-will/after", "after")
 	watcher.nextIs("after")
 }
 

@@ -143,7 +143,7 @@ final class MqttTest {
         var user = Mqtt5UserProperties.builder().add("a", "b").build();
         try (var watcher = Client.connected("java-will-watcher");
                 var client = new Client("java-will");
-                var after = new Client("java-will")) {
+                var after = new Client("java-will-after")) {
             watcher.subscribe("java-will/+", 1);
             client.connect(will("cut", user));
             client.cut();
@@ -159,7 +159,7 @@ final class MqttTest {
 
             client.connect(will("removed", user));
             client.end();
-            // The broker has processed the end of the last connection before this CONNACK.
+            // With the same client id, a takeover before the DISCONNECT is read would publish the will.
             after.connect(Mqtt5Connect.builder().build());
             after.publish("java-will/after", "after");
             watcher.next("after");
