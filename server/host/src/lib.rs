@@ -192,7 +192,6 @@ mod embedded;
 mod event;
 #[cfg(feature = "server")]
 mod expiry;
-#[cfg(feature = "server")]
 mod files;
 #[cfg(feature = "server")]
 mod host;
